@@ -11,7 +11,7 @@ PYTEST := $(VENV)/bin/python -m pytest tests/python --durations=15 --durations-m
 # As root, tests run side by side, each worker in a network namespace of its own.
 BESIDE := tests/python/beside $(VENV)/bin/python
 # Tests of the commands that show most for their time.
-QUICK  := account convert crash first_steps lost_books network places rates refusals samples series
+QUICK  := account architecture convert crash first_steps lost_books network places rates refusals samples series
 DEBUG  := target/debug/fullbore
 RELEASE := target/release/fullbore
 
@@ -52,7 +52,7 @@ fuzz: rust       ## Every fuzz target for FUZZ_SECONDS (default 60) each, as man
 	        -max_total_time=$${FUZZ_SECONDS:-60} -print_final_stats=0 >$$log 2>&1 || { cat $$log; exit 255; }'
 
 bench: release   ## Lossless rate and CPU per GB against the peers: a table, and JSON in benches/results/.
-	$(CARGO) build --release --locked -p fullbore-engine --examples
+	$(CARGO) build --release --locked -p fullbore-store --example store_rate
 	$(PYTHON) benches/record.py $(BENCH)
 
 bench-session: release ## A session of scans of 40 s with pauses of 20 s, in 8 and 16 streams: the rate at which no frame is lost and each is verified in its pause.

@@ -44,7 +44,7 @@ class Soak:
         self.blocks = 1  # of a stream's ring
         self.armed = threading.Event()
         self.memory: list[tuple[float, float]] = []  # seconds, MB
-        self.tide: list[tuple[float, float]] = []  # seconds, share of the fullest ring
+        self.history: list[tuple[float, float]] = []  # seconds, share of the fullest ring
         self.terms: Counter[str] = Counter()
         self.verdicts: Counter[str] = Counter()
         self.warnings: list[str] = []
@@ -66,9 +66,9 @@ class Soak:
     def sealed(self, told: dict):
         begun = len(self.scans) * self.scan_seconds
         self.scans.append("_".join(told["manifest"]["scan"].values()))
-        tides = [account["host"]["tide"] for account in told["accounts"] if account["host"].get("tide")]
-        for step, blocks in enumerate(zip(*(tide["blocks"] for tide in tides))):
-            self.tide.append((begun + step * tides[0]["step_ms"] / 1000, max(blocks) / self.blocks))
+        histories = [account["host"]["high_water_history"] for account in told["accounts"] if account["host"].get("high_water_history")]
+        for step, blocks in enumerate(zip(*(history["blocks"] for history in histories))):
+            self.history.append((begun + step * histories[0]["step_ms"] / 1000, max(blocks) / self.blocks))
         for account in told["accounts"]:
             self.terms.update(account["terms"])
             self.verdicts[account["verdict"]] += 1
@@ -171,7 +171,7 @@ def picture(soak: Soak, seconds: float, title: str) -> str:
             text = f"{most * share:.0f}{unit}"
             parts.append(f'<text x="{left - 6}" y="{y(most * share) + 4:.0f}" text-anchor="end">{text}</text>')
 
-    panel(50, "high-water mark of the fullest ring, in each step", [(at, 100 * v) for at, v in thinned(soak.tide, width)], 100, "%")
+    panel(50, "high-water mark of the fullest ring, in each step", [(at, 100 * v) for at, v in thinned(soak.history, width)], 100, "%")
     panel(50 + height + gap, "resident memory of the recorder, MB", thinned(soak.memory, width), most_mb, "")
     bottom = 50 + 2 * height + gap + 18
     for share in (0, 0.25, 0.5, 0.75, 1):
@@ -211,7 +211,7 @@ def main():
         "verified": codes,
         "growth_mb": growth,
         "memory_mb": thinned(soak.memory, 360),
-        "tide": thinned(soak.tide, 3600),
+        "high_water_history": thinned(soak.history, 3600),
         "warnings": soak.warnings[:100],
         "doubted": soak.doubted[:10],
     }
@@ -224,7 +224,7 @@ def main():
     print(f"{len(soak.scans)} scans, {told['gb']:.1f} GB in {told['seconds']:.0f} s: {told['gbit_per_second']:.2f} Gbit/s")
     print(f"terms {dict(soak.terms)}\ntruth {told['truth']}\nverdicts {dict(soak.verdicts)}")
     print(f"{told['cpu_seconds_per_gb']:.3f} CPU s/GB; at most {told['largest_mb']:.0f} MB, {growth:+.1f} MB from the first quarter to the last")
-    print(f"the ring was full to {100 * max(share for _, share in soak.tide):.0f} % at most; {len(codes)} scans verified")
+    print(f"the ring was full to {100 * max(share for _, share in soak.history):.0f} % at most; {len(codes)} scans verified")
     wrong = {term: (soak.terms[term], told["truth"].get(term, 0)) for term in soak.terms if soak.terms[term] != told["truth"].get(term, 0)}
     failures = [
         what

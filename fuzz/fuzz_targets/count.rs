@@ -2,9 +2,10 @@
 //! datagrams.
 #![no_main]
 
-use fullbore_core::format::sequence::Field;
 use fullbore_core::frame_index::{FrameIndexer, IndexResult};
 use fullbore_core::manifest::Fill;
+use fullbore_formats::framed::FrameCodec;
+use fullbore_formats::sequence::Field;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| check(bytes));
 
@@ -15,11 +16,14 @@ fn check(bytes: &[u8]) {
     let head = usize::from(way / 8 % 4) * 8;
     let frame_bytes = if way & 0x40 == 0 { length.saturating_sub(head) } else { 0 };
     let mut count = match way % 5 {
-        0 => FrameIndexer::by_time(0, vec![0], frame_bytes, rate).behind(head),
-        1 => FrameIndexer::by_time(0, vec![0, 3, 1], frame_bytes, rate).behind(head),
+        0 => FrameIndexer::by_time(FrameCodec::VDIF, 0, vec![0], frame_bytes, rate).behind(head),
+        1 => FrameIndexer::by_time(FrameCodec::VDIF, 0, vec![0, 3, 1], frame_bytes, rate)
+            .behind(head),
         2 => {
             let field = Field::PACKET_NUMBERS[head / 8 % Field::PACKET_NUMBERS.len()];
-            FrameIndexer::by_time(0, vec![0], frame_bytes, rate).behind(8).beside(Some(field))
+            FrameIndexer::by_time(FrameCodec::VDIF, 0, vec![0], frame_bytes, rate)
+                .behind(8)
+                .beside(Some(field))
         }
         3 => {
             let field = Field { offset: head, width: 1 + head / 8, big_endian: way & 0x20 == 0 };

@@ -1,7 +1,7 @@
 //! Any bytes as a VDIF datagram.
 #![no_main]
 
-use fullbore_core::format::vdif::{self, Header, Second};
+use fullbore_formats::vdif::{self, Header, Second};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| check(bytes));
 

@@ -1,8 +1,8 @@
 //! Any bytes as a Mark 5B datagram.
 #![no_main]
 
-use fullbore_core::format::framed::{FrameCodec, FrameKind};
-use fullbore_core::time::Tai;
+use fullbore_formats::framed::{FrameCodec, FrameKind};
+use fullbore_time::Tai;
 
 libfuzzer_sys::fuzz_target!(|input: (i64, &[u8])| check(input));
 

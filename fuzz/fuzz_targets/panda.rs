@@ -1,9 +1,9 @@
 //! Any bytes as what a PandA's data port sends. The first byte chooses in which pieces they come.
 #![no_main]
 
-use fullbore_core::format::panda::codec::{Decoder, Error, Event, Want};
-use fullbore_core::format::panda::control::Answers;
-use fullbore_core::format::panda::{ConnectionTotals, Ending, Header, SampleValidator};
+use fullbore_formats::panda::codec::{Decoder, Error, Event, Want};
+use fullbore_formats::panda::control::Answers;
+use fullbore_formats::panda::{ConnectionTotals, Ending, Header, SampleValidator};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| check(bytes));
 

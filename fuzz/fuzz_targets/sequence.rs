@@ -2,7 +2,7 @@
 //! datagrams of twelve bytes.
 #![no_main]
 
-use fullbore_core::format::sequence::{Field, Unwrapper};
+use fullbore_formats::sequence::{Field, Unwrapper};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| check(bytes));
 

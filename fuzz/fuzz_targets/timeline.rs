@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use fullbore_core::format::vdif::{Header, NOWHERE, Second, Timeline};
+use fullbore_formats::vdif::{Header, NOWHERE, Second, Timeline};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| check(bytes));
 

@@ -77,7 +77,7 @@ def code_of(sealed):
         accounts = scan["accounts"]
         return (
             any(account["terms"]["written"] != account["terms"]["expected"] for account in accounts)
-            or any(account.get("astray") or account.get("unrecorded") for account in accounts)
+            or any(account.get("out_of_window") or account.get("unrecorded") for account in accounts)
             or any(account["verdict"] == "unexplained" for account in accounts)
             or any(it["what"] in ("never-came", "only-foreign") for account in accounts for it in account.get("presence", []))
             or any(

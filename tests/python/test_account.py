@@ -65,9 +65,9 @@ class Truth:
         known = set(range(tally["first"], tally["last"] + 1)) - self.unreadable - self.not_sent
         on_time, self.last = min(known - self.damaged - self.late), max(known)
         self.early = {frame for frame in self.damaged if frame < on_time}
-        self.astray = {frame for frame in self.late if frame < on_time and late[frame] > reach}
+        self.out_of_window = {frame for frame in self.late if frame < on_time and late[frame] > reach}
         self.damaged -= self.early
-        self.late -= self.astray
+        self.late -= self.out_of_window
         self.first = min(self.late | {on_time})
         self.expected = self.last - self.first + 1
         within = range(self.first, self.last + 1)
@@ -96,7 +96,7 @@ class Truth:
     def reordered(self, late):
         """The number of frames placed after later ones, and the largest distance."""
         by = dict(self.tally["reordered"])
-        certain = [by[frame] for frame in by.keys() - self.late - self.maybe_late - self.astray]
+        certain = [by[frame] for frame in by.keys() - self.late - self.maybe_late - self.out_of_window]
         perhaps = [by[frame] for frame in self.maybe_late]
         count = len(certain) + len(perhaps) - (late - len(self.late))
         return count, max(certain, default=0), max(certain + perhaps, default=0)
@@ -106,7 +106,7 @@ def verdict(account):
     terms = account["terms"]
     if terms["missing"] or account["presence"]:
         return "unexplained"
-    whole = terms["written"] == terms["expected"] and not account["astray"]
+    whole = terms["written"] == terms["expected"] and not account["out_of_window"]
     return "proven" if whole else "consistent"
 
 
@@ -138,7 +138,7 @@ def compare_stream(stream, told, reach):
     parts = parts_of(stream, told, reach)
     for account, truths in parts:
         balanced(account)
-        assert not [w for w in account["witnesses"] if w["after"] != w["before"]], "a real loss"
+        assert not [w for w in account["drop_counters"] if w["after"] != w["before"]], "a real loss"
         counts, nearest, furthest = [], [], []
         for truth, of_it, shift in truths:
             truth.check(of_it, shift)
@@ -149,7 +149,7 @@ def compare_stream(stream, told, reach):
         assert account["reordered"] == sum(counts)
         assert max(nearest) <= account["reorder_extent"] <= max(furthest)
         assert account["duplicates"] == sum(len(truth.tally["duplicated"]) for truth, *_ in truths)
-        assert account["astray"] == sum(len(truth.astray) for truth, *_ in truths)
+        assert account["out_of_window"] == sum(len(truth.out_of_window) for truth, *_ in truths)
         assert account["verdict"] == verdict(account)
     foreign = stream["port"]["rubbish"] + len(Truth(stream["port"], reach).unreadable)
     foreign += sum(len(truth.early) for _, truths in parts for truth, *_ in truths)

@@ -38,7 +38,7 @@ def writer():
     """The program that writes files with the sink under test, built with the profile of the binary under test."""
     folder = Path(BINARY).parent
     profile = ["--release"] if folder.name == "release" else []
-    command = ["cargo", "build", "--locked", "-p", "fullbore-engine", "--example", "hdf5_rate"]
+    command = ["cargo", "build", "--locked", "-p", "fullbore-hdf5", "--example", "hdf5_rate"]
     subprocess.run(command + profile, cwd=REPOSITORY, check=True, capture_output=True)
     return REPOSITORY / "target" / ("release" if profile else "debug") / "examples/hdf5_rate"
 

@@ -150,11 +150,11 @@ def test_other_frames_of_the_same_time_are_no_duplicates(store, threads):
         # 20 frames are duplicated; 750 of another sender, or of a clock that was set back, have the times of others.
         send(header[:1000] + header[980:1000] + header[1000:] + other[750:], port)
         until_told(recording, 1500)
-        warning = recording.wait("warning", lambda told: "astray" in told["text"])["text"]
+        warning = recording.wait("warning", lambda told: "out of window" in told["text"])["text"]
         assert "a clock that jumps" in warning
         sealed = recording.stop(FOUND)
     (account,) = sealed["accounts"]
-    assert (account["terms"]["written"], account["duplicates"], account["astray"]) == (1500, 20, 750)
+    assert (account["terms"]["written"], account["duplicates"], account["out_of_window"]) == (1500, 20, 750)
     assert (account["verdict"], sealed["complete"]) == ("consistent", False)
     assert "750 frames came and were not kept" in sealed["headline"]
 
@@ -317,7 +317,7 @@ def test_loss_beside_a_thread_of_one_frame_is_not_put_on_this_host(store):
         until_told(recording, 591)
         sealed = recording.stop(FOUND)
     (account,) = accounts(sealed).values()
-    if any(it["before"] != it["after"] for it in account["witnesses"]):
+    if any(it["before"] != it["after"] for it in account["drop_counters"]):
         pytest.skip("a loss counter of this host moved meanwhile")
     assert (account["terms"]["missing"], account["explained"], account["verdict"]) == (10, 0, "unproven")
     assert "dropped by this host" not in sealed["headline"] and "not known" in sealed["headline"]
@@ -332,7 +332,7 @@ def test_what_is_not_recorded_is_counted_live(store):
         send(frames(300), excluding)
         recording.wait(
             "progress",
-            lambda told: [(it["foreign"], it["astray"], it["excluded"]) for it in told["streams"]]
+            lambda told: [(it["foreign"], it["out_of_window"], it["excluded"]) for it in told["streams"]]
             == [(20, 100, 0), (0, 0, 300)],
         )
         recording.stop(FOUND)
@@ -377,7 +377,7 @@ def test_packet_number_is_found_where_the_sender_puts_it(store, number):
         until_told(recording, len(kept))
         sealed = recording.stop(AS_SEALED)
     (account,) = sealed["accounts"]
-    assert (account["counted_by"], account["astray"], account["disagreements"]) == ("frame-time", 0, 0)
+    assert (account["counted_by"], account["out_of_window"], account["disagreements"]) == ("frame-time", 0, 0)
     assert (account["terms"]["written"], account["terms"]["missing"]) == (1995, 5)
 
 

@@ -64,12 +64,12 @@ def judge(sealed, lost, frames, overrun=0):
         "overrun": overrun,
         "damaged": 0,
         "late": 0,
-    }, (lost, account["witnesses"])
+    }, (lost, account["drop_counters"])
     moved = {}
-    for witness in account["witnesses"]:
-        by = witness["after"] - witness["before"]
+    for counter in account["drop_counters"]:
+        by = counter["after"] - counter["before"]
         if by:
-            moved[witness["layer"]] = moved.get(witness["layer"], 0) + by
+            moved[counter["layer"]] = moved.get(counter["layer"], 0) + by
     # A datagram dropped for its checksum is dropped at the socket, which counts it too.
     seen = {
         "device": lost.get("device", 0) + lost.get("backlog", 0),
@@ -77,11 +77,11 @@ def judge(sealed, lost, frames, overrun=0):
         "udp": lost.get("checksum", 0),
         "socket": lost.get("socket", 0) + lost.get("checksum", 0),
     }
-    assert moved == {layer: count for layer, count in seen.items() if count}, (lost, account["witnesses"])
+    assert moved == {layer: count for layer, count in seen.items() if count}, (lost, account["drop_counters"])
     nowhere = lost.get("sender", 0)
     assert account["verdict"] == ("unexplained" if nowhere else "consistent" if missing + overrun else "proven"), (
         lost,
-        account["witnesses"],
+        account["drop_counters"],
     )
     return account
 

@@ -76,9 +76,9 @@ def test_the_high_water_mark_over_time_is_kept_and_drawn(store):
     recording.stop(AS_SEALED)
     told = ask("info", recording.scan, "--store", store)
     host = told["accounts"][0]["host"]
-    tide = host["tide"]
-    assert len(tide["blocks"]) * tide["step_ms"] >= 1500, tide
-    assert 0 < max(tide["blocks"]) <= host["high_water"] <= host["pool_blocks"]
+    history = host["high_water_history"]
+    assert len(history["blocks"]) * history["step_ms"] >= 1500, history
+    assert 0 < max(history["blocks"]) <= host["high_water"] <= host["pool_blocks"]
     text = run("info", recording.scan, "--full", "--store", store).stdout.decode()
     assert "high water |" in text, text
     run("verify", recording.scan, "--store", store, code=INTACT)
@@ -105,7 +105,7 @@ def test_a_ring_that_comes_near_its_end_is_warned_of(tmp_path):
             (account,) = accounts(recording.stop(AS_SEALED)).values()
         assert str(disk.member) in near["text"]
         host = account["host"]
-        assert max(host["tide"]["blocks"]) * 4 >= host["pool_blocks"] * 3, host
+        assert max(host["high_water_history"]["blocks"]) * 4 >= host["pool_blocks"] * 3, host
     finally:
         if sending:
             sending.kill()

@@ -374,7 +374,7 @@ def test_what_overflows_the_socket_is_missing_and_explained_by_its_own_counter(s
         wire.send(sent[600:], port, pause=2e-3)
     [account] = recording.stop(code=FOUND)["accounts"]
     terms = balanced(account)["terms"]
-    [drops] = [w for w in account["witnesses"] if w["layer"] == "socket"]
+    [drops] = [w for w in account["drop_counters"] if w["layer"] == "socket"]
     moved = drops["after"] - drops["before"]
     assert 400 < terms["missing"] <= moved, (terms, drops)
     assert not drops["coarse"] and account["verdict"] == "consistent", account["verdict"]

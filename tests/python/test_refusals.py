@@ -387,6 +387,40 @@ def test_a_bad_value_of_a_file_is_blamed_on_the_file(tmp_path, store):
     assert str(config) not in told, "what is typed is not blamed on the file"
 
 
+@pytest.mark.parametrize("text, key, why", [
+    ("bytes = 'lots'", "bytes", "lots"), ("place = 'on'", "place", "auto"), ("start = 1979-05-27", "start", "UTC"),
+    ("store = {}", "store", "a text, a number, or a list"), ("arm = 'yes'", "arm", "boolean"),
+    ("cpus = [1, 'x']", "cpus", "`x`"), ("keep = 'all'", "keep", "500GB"),
+])  # fmt: skip
+def test_a_value_that_a_file_cannot_have_is_named_with_key_and_line(text, key, why, tmp_path, store):
+    config = tmp_path / "c.toml"
+    config.write_text(f"[record]\nsession = 'a'\n\n{text}\n")
+    words = ["--config", config, "record", "udp://127.0.0.1:5000", "--scan", "b"]
+    told = refused(*words, naming=f"--{key} stands in {config}, line 4")
+    assert why in told and tree(store) == [], told
+
+
+def test_what_neither_the_command_line_nor_the_file_has_is_asked_for(tmp_path, store):
+    config = tmp_path / "c.toml"
+    config.write_text(f"[record]\nsession = 'a'\nstore = '{store}'\n")
+    told = refused("--config", config, "record", "udp://127.0.0.1:5000", naming="required arguments")
+    assert "--scan <NAME>" in told and "--session <NAME>\n" not in told and "For example:\n  fullbore record" in told
+    config.write_text("[record]\nscan = 'a'\nscans = 2\nduration = '1s'\nschedule = 'x.csv'\n")
+    told = refused("--config", config, "record", "udp://127.0.0.1:5000", naming="--scan cannot be used with --schedule")
+    assert f"--schedule stands in {config}, line 5" in told
+
+
+def test_a_target_that_is_typed_takes_the_place_of_that_of_a_file(tmp_path, store):
+    config, file = tmp_path / "c.toml", tmp_path / "x.raw"
+    source = "pattern:counter?bytes=64KiB"
+    config.write_text(f"[record]\nsource = '{source}'\nstore = '{store}'\nkeep = '2d'\nchunk = '32MB'\n")
+    run("--config", config, "record", "--to", f"file:{file}")
+    assert file.stat().st_size == 65536 and tree(store) == []
+    config.write_text(f"[record]\nsource = '{source}'\nto = 'file:{tmp_path}/y.raw'\nsession = 'a'\nscan = 'b'\n")
+    run("--config", config, "record", "--store", store)
+    assert (store / "a_b").is_dir() and not (tmp_path / "y.raw").exists()
+
+
 @pytest.mark.parametrize("option, why", [
     (["--lead", "3s"], "it is for --schedule"), (["--station", "Wz"], "it is for --schedule"),
     (["--arm"], "it is for a PandA"), (["--reconnect", "3s"], "it is for a PandA"),

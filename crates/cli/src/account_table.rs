@@ -6,7 +6,7 @@ use std::fmt::Write;
 use fullbore_core::account::{Account, CountedBy, Flow, Terms};
 use fullbore_core::gap::{Cause, Gap};
 use fullbore_core::high_water::HighWaterHistory;
-use fullbore_core::time::Tai;
+use fullbore_time::Tai;
 
 use crate::output::count;
 
@@ -20,7 +20,7 @@ pub const BESIDE: [Column; 12] = [
     ("duplicates", |account| account.duplicates),
     ("reordered", |account| account.reordered),
     ("foreign", |account| account.foreign),
-    ("astray", |account| account.out_of_window),
+    ("out of window", |account| account.out_of_window),
     ("unrecorded", |account| account.unrecorded),
     ("excluded", |account| account.excluded),
     ("restarts", |account| account.restarts),
@@ -149,12 +149,12 @@ pub fn details(
         ));
     }
     lines.extend(account.unavailable_counters.iter().map(ToString::to_string));
-    for witness in account.drop_counters.iter().filter(|witness| witness.moved() > 0) {
-        let layer = format!("{:?}", witness.layer).to_lowercase();
-        let own = if witness.own { "" } else { " (shared with other streams)" };
+    for counter in account.drop_counters.iter().filter(|counter| counter.moved() > 0) {
+        let layer = format!("{:?}", counter.layer).to_lowercase();
+        let own = if counter.own { "" } else { " (shared with other streams)" };
         lines.push(format!(
             "{layer} {} {}: {} → {}{own}",
-            witness.scope, witness.counter, witness.before, witness.after
+            counter.scope, counter.counter, counter.before, counter.after
         ));
     }
     if let Some(host) = account.host.as_ref().filter(|host| host.pool_blocks > 0) {
@@ -168,7 +168,7 @@ pub fn details(
         lines.extend(
             host.high_water_history
                 .as_ref()
-                .and_then(|tide| high_water_line(tide, host.pool_blocks, ROW)),
+                .and_then(|history| high_water_line(history, host.pool_blocks, ROW)),
         );
     }
     lines.extend(account.clock.map(|clock| format!("its time stamps lie {clock}")));
@@ -227,12 +227,12 @@ pub fn time_between(account: &Account) -> impl Fn(i64) -> Option<Tai> + use<> {
 pub const ROW: usize = 60;
 
 /// The high-water mark over time: a row of characters from the scan's beginning to its end, and its maximum.
-pub fn high_water_line(tide: &HighWaterHistory, blocks: u64, signs: usize) -> Option<String> {
-    let (at_ms, most) = tide.peak()?;
-    let lasted = tide.step_ms as f64 * tide.blocks.len() as f64 / 1e3;
+pub fn high_water_line(history: &HighWaterHistory, blocks: u64, signs: usize) -> Option<String> {
+    let (at_ms, most) = history.peak()?;
+    let lasted = history.step_ms as f64 * history.blocks.len() as f64 / 1e3;
     Some(format!(
         "high water |{}| over {lasted:.1} s, {most} of {blocks} blocks at {:.1} s",
-        tide.row(signs, blocks),
+        history.row(signs, blocks),
         at_ms as f64 / 1e3
     ))
 }

@@ -10,21 +10,94 @@
 //!
 //! The table of a subcommand has both names: `[panda.record]`.
 //!
-//! The table of the command is converted to arguments before those typed, so that a single parser handles all options
-//! with the same messages. The command line wins: a key is left out if its option, list or positional argument is
+//! The table `[record]` is read into the options of the library, and lies below those that are typed: see
+//! [`RecordingOptions::or`]. The tables of the other commands, which have no options outside of this program, give
+//! values to their arguments. The command line wins: a key is left out if its option, list or positional argument is
 //! typed, or if it conflicts with a typed option. An unknown table or key is refused with its line, because a misspelt
 //! option would otherwise be ignored.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::parser::ValueSource;
 use clap::{Arg, Command};
+use fullbore_recording::RecordingOptions;
+use fullbore_recording::options::FileError;
+use serde::Deserialize;
 use toml::Value;
 
-/// Options from a file, with their lines.
+use crate::hint::told;
+use crate::logging::Form;
+
+/// The keys of `[record]` that only change what is shown.
+const SHOWN: &[&str] = &["quiet", "json", "log"];
+
+/// The command line, and the options of the file.
 #[derive(Debug, Default)]
+pub struct Configured {
+    /// The arguments, after those of the file.
+    pub typed: Vec<OsString>,
+    /// The lines of the arguments of the file.
+    pub lines: FileOptions,
+    /// The options of a recording in the file, if the command is `record`.
+    pub record: Option<RecordFile>,
+}
+
+/// The table `[record]`.
+#[derive(Debug, Default)]
+pub struct RecordFile {
+    /// The options of the recording.
+    pub options: RecordingOptions,
+    /// Their lines.
+    pub lines: FileOptions,
+    /// The options of the screen and the log.
+    pub shown: Shown,
+}
+
+/// What is shown of a recording.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Shown {
+    /// No live screen is drawn.
+    pub quiet: bool,
+    /// JSON instead of text.
+    pub json: bool,
+    /// The form of the log, if there is one.
+    pub log: Option<Form>,
+}
+
+impl RecordFile {
+    fn read(path: &Path, text: &str) -> anyhow::Result<Option<Self>> {
+        let invalid = |error: FileError| invalid(path, error);
+        let options = RecordingOptions::from_toml(text, "record", SHOWN).map_err(invalid)?;
+        let Some(options) = options else { return Ok(None) };
+        #[derive(Deserialize)]
+        struct Tables {
+            record: Shown,
+        }
+        let tables: Tables = toml::from_str(text).map_err(|error| {
+            let at = error.span().map_or(0, |span| span.start);
+            let line = text[..at].lines().count().max(1);
+            anyhow!("{}, line {line}: {}", path.display(), error.message())
+        })?;
+        let lines = options.lines.into_iter().map(|(key, line)| (format!("--{key}"), line));
+        let lines = FileOptions { file: path.to_owned(), lines: lines.collect() };
+        Ok(Some(Self { options: options.options, lines, shown: tables.record }))
+    }
+}
+
+/// An error of the file. A value is blamed like that of an option.
+fn invalid(path: &Path, FileError { line, key, what }: FileError) -> anyhow::Error {
+    let path = path.display();
+    match key {
+        Some(key) => anyhow!("--{key} {what}\n  --{key} stands in {path}, line {line}"),
+        None => anyhow!("{path}, line {line}: {what}"),
+    }
+}
+
+/// Options from a file, with their lines.
+#[derive(Clone, Debug, Default)]
 pub struct FileOptions {
     file: PathBuf,
     /// Names as on the command line, and line numbers.
@@ -32,6 +105,22 @@ pub struct FileOptions {
 }
 
 impl FileOptions {
+    /// Those of these keys.
+    pub fn among(&self, keys: &[&str]) -> Self {
+        let is_among = |(option, _): &&(String, usize)| keys.contains(&&option[2..]);
+        let lines = self.lines.iter().filter(is_among).cloned().collect();
+        Self { file: self.file.clone(), lines }
+    }
+
+    /// The error, with the lines of the options that it names.
+    pub fn blame(&self, error: anyhow::Error) -> anyhow::Error {
+        let lines: Vec<String> = self.named_in(&told(&error)).collect();
+        match lines.is_empty() {
+            true => error,
+            false => anyhow!("{}\n{}", told(&error), lines.join("\n")),
+        }
+    }
+
     /// The lines of those options that a text names.
     pub fn named_in<'a>(&'a self, text: &'a str) -> impl Iterator<Item = String> + 'a {
         let named = self.lines.iter().filter(|(option, _)| names(text, option));
@@ -49,12 +138,11 @@ fn names(text: &str, option: &str) -> bool {
     })
 }
 
-/// Inserts the arguments of the `--config` file after the verb, and returns them and their origins.
-pub fn with_file(
-    typed: Vec<OsString>,
-    commands: &Command,
-) -> anyhow::Result<(Vec<OsString>, FileOptions)> {
-    let Some(path) = config_path(&typed) else { return Ok((typed, FileOptions::default())) };
+/// Reads the `--config` file, and inserts the arguments of a command other than `record` after the verb.
+pub fn with_file(typed: Vec<OsString>, commands: &Command) -> anyhow::Result<Configured> {
+    let Some(path) = config_path(&typed) else {
+        return Ok(Configured { typed, ..Configured::default() });
+    };
     // Only a built command has the global options, such as --json.
     let mut commands = commands.clone();
     commands.build();
@@ -69,8 +157,13 @@ pub fn with_file(
         bail!("{}, line {line}: no {known}", path.display());
     }
     let Some((verb, command, table)) = find(&typed, commands, &tables) else {
-        return Ok((typed, FileOptions::default()));
+        return Ok(Configured { typed, ..Configured::default() });
     };
+    let name = table_of(&typed[..=verb], commands);
+    if name == "record" {
+        let record = RecordFile::read(path, &text)?;
+        return Ok(Configured { typed, record, ..Configured::default() });
+    }
     let said = said(&typed, commands, command);
     let wishes: Vec<(&String, &Value)> = table
         .iter()
@@ -79,21 +172,20 @@ pub fn with_file(
                 .is_some_and(|wish| !said.iter().any(|it| excludes(command, it, wish)))
         })
         .collect();
-    let name = table_of(&typed[..=verb], commands);
     let lines = wishes.iter().filter_map(|(key, _)| {
         let option = argument(command, key).filter(|it| !it.is_positional())?.get_long()?;
         Some((format!("--{option}"), line_of(&text, &name, Some(key))))
     });
-    let from_file = FileOptions { file: path.to_owned(), lines: lines.collect() };
+    let lines = FileOptions { file: path.to_owned(), lines: lines.collect() };
     let (options, positional) = arguments(command, wishes.into_iter())?;
-    let words = typed[..=verb]
+    let typed = typed[..=verb]
         .iter()
         .cloned()
         .chain(options)
         .chain(positional)
         .chain(typed[verb + 1..].iter().cloned())
         .collect();
-    Ok((words, from_file))
+    Ok(Configured { typed, lines, record: None })
 }
 
 /// The name of a command's table.
@@ -296,20 +388,44 @@ mod tests {
     use super::*;
 
     fn with_file(typed: Vec<OsString>) -> anyhow::Result<Vec<OsString>> {
-        Ok(super::with_file(typed, &crate::Arguments::command())?.0)
+        Ok(super::with_file(typed, &crate::Arguments::command())?.typed)
     }
 
     #[test]
     fn an_option_of_the_file_is_known_by_its_line() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), "[record]\nquiet = true\n\nduration = 1\n").unwrap();
+        std::fs::write(file.path(), "[record]\nquiet = true\n\nduration = '1s'\n").unwrap();
         let path = file.path().to_str().unwrap();
         let typed = words(&["fullbore", "--config", path, "record", "--scan", "a"]);
-        let (_, of_file) = super::with_file(typed, &crate::Arguments::command()).unwrap();
-        let told = |text| of_file.named_in(text).collect::<Vec<_>>();
+        let configured = super::with_file(typed.clone(), &crate::Arguments::command()).unwrap();
+        assert_eq!(configured.typed, typed, "no argument is made of the table");
+        let record = configured.record.unwrap();
+        assert!(record.shown.quiet && record.options.given() == ["duration"]);
+        let told = |text| record.lines.named_in(text).collect::<Vec<_>>();
         assert_eq!(told("--duration <TIME>"), [format!("  --duration stands in {path}, line 4")]);
         assert_eq!(told("--duration is zero").len(), 1);
         assert!(told("--scan and --durations and --quietly").is_empty());
+        assert_eq!(record.lines.among(&["scan"]).named_in("--duration").count(), 0);
+    }
+
+    #[test]
+    fn a_value_of_record_that_cannot_be_is_named_with_key_and_line() {
+        for (text, said) in [
+            ("[record]\n\nduration = 1\n", "--duration `1`: it is no length of time"),
+            ("[record]\n\ncpus = ['x']\n", "--cpus `x`: invalid digit"),
+            ("[record]\n\nquiet = 'yes'\n", "line 3: invalid type"),
+            ("[record]\n\nlog = 'loud'\n", "line 3: unknown variant `loud`"),
+            ("[record]\n\nscans = \n", "line 3"),
+        ] {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), text).unwrap();
+            let path = file.path().to_str().unwrap();
+            let typed = words(&["fullbore", "--config", path, "record"]);
+            let error = super::with_file(typed, &crate::Arguments::command()).unwrap_err();
+            let told = format!("{error:#}");
+            assert!(told.contains(said) && told.contains(path), "{told}");
+            assert!(told.contains("line 3"), "{told}");
+        }
     }
 
     /// The arguments after applying this file.
@@ -349,27 +465,27 @@ mod tests {
 
     #[test]
     fn the_file_stands_before_what_is_typed() {
-        let text = "[record]\nstore = ['/a', '/b']\nquiet = true\nsource = 'udp://:1'\n";
-        let mut all = with_text(text, &["record", "--duration", "2s"]);
-        assert_eq!(all[5..], words(&["--duration", "2s"]));
+        let text = "[info]\nstore = ['/a', '/b']\njson = true\nscan = 'a_b'\n";
+        let mut all = with_text(text, &["info", "--gaps", "2"]);
+        assert_eq!(all[5..], words(&["--gaps", "2"]));
         all[..5].sort();
-        assert_eq!(all[..5], words(&["--quiet", "--store=/a", "--store=/b", "record", "udp://:1"]));
+        assert_eq!(all[..5], words(&["--json", "--store=/a", "--store=/b", "a_b", "info"]));
     }
 
     #[test]
     fn what_is_typed_takes_the_place_of_a_whole_list() {
-        let record = "[record]\nstore = ['/a', '/b']\ncpus = [2, 3]\nsource = 'udp://:1'\n";
+        let info = "[info]\nstore = ['/a', '/b']\ngaps = 3\nscan = 'a_b'\n";
         for typed in [
-            &["record", "--store", "/c", "--cpus=5", "udp://:2"][..],
-            &["record", "udp://:2", "--store=/c,/d", "--cpus", "5"],
-            &["record", "--cpus", "5", "--store", "/c", "--", "udp://:2"],
+            &["info", "--store", "/c", "--gaps=5", "c_d"][..],
+            &["info", "c_d", "--store=/c,/d", "--gaps", "5"],
+            &["info", "--gaps", "5", "--store", "/c", "--", "c_d"],
         ] {
-            assert_eq!(with_text(record, typed), words(typed));
+            assert_eq!(with_text(info, typed), words(typed));
         }
         // The value of an option is not a positional word, although it may look like one.
-        let typed = ["record", "--session", "x://y", "--store", "/c", "--cpus", "5"];
-        let all = with_text(record, &typed);
-        assert_eq!(all[1..], words(&[&["udp://:1"], &typed[1..]].concat()));
+        let typed = ["info", "--store", "x_y", "--gaps", "5"];
+        let all = with_text(info, &typed);
+        assert_eq!(all[1..], words(&[&["a_b"], &typed[1..]].concat()));
         let to = "[generate]\nto = ['udp://a:1', 'udp://b:1']\n";
         let typed = ["generate", "--to", "udp://c:1"];
         assert_eq!(with_text(to, &typed), words(&typed));

@@ -3,8 +3,8 @@
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
-use clap::Command;
 use clap::error::{ContextKind, ErrorKind};
+use clap::{Command, CommandFactory};
 
 use crate::config::FileOptions;
 use crate::output;
@@ -107,6 +107,17 @@ pub fn refused(
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(output::REFUSED))
 }
 
+/// Prints the same message about options that neither the command line nor the file has.
+pub fn missing(verb: &str, options: &[&str]) -> ExitCode {
+    let mut commands = flowing(crate::Arguments::command());
+    commands.build();
+    let command = commands.find_subcommand_mut(verb).expect("it was typed");
+    let listed: String = options.iter().map(|option| format!("\n  {option}")).collect();
+    let text = format!("the following required arguments were not provided:{listed}");
+    let error = command.error(ErrorKind::MissingRequiredArgument, text);
+    refused(&error, command, &[], &FileOptions::default())
+}
+
 /// The subcommand that was typed.
 fn meant<'a>(command: &'a Command, typed: &[OsString]) -> &'a Command {
     let down = |command: &'a Command, word: &OsString| {
@@ -128,8 +139,6 @@ fn example(command: &Command) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

@@ -2,12 +2,17 @@
 
 use std::error::Error;
 
+use fullbore_care::{recover, redundancy, remove};
 use fullbore_core::endpoint;
-use fullbore_engine::panda;
-use fullbore_engine::place::PlaceError;
+use fullbore_device as device;
 use fullbore_engine::recorder::RecordError;
-use fullbore_engine::store::{catalogue, follow, inventory, markers, recover, redundancy, remove};
-use fullbore_engine::{device, generate, replayer};
+use fullbore_linux::place::PlaceError;
+use fullbore_panda as panda;
+use fullbore_recording::store::StoreError;
+use fullbore_recording::{OptionError, SessionError};
+use fullbore_replay as replayer;
+use fullbore_simulators::{generate, panda as panda_server};
+use fullbore_store::{catalogue, follow, inventory, markers};
 use fullbore_survey::bench::{disk, history};
 use fullbore_survey::selftest;
 
@@ -40,10 +45,13 @@ hint!(
     remove::Error,
     replayer::Error,
     fullbore_core::schedule::Error,
+    OptionError,
     PlaceError,
     RecordError,
+    SessionError,
+    StoreError,
     panda::Error,
-    panda::server::ReplayError,
+    panda_server::ReplayError,
     disk::Error,
     history::Error,
     selftest::Error,
@@ -58,7 +66,7 @@ hint!(
 );
 
 #[cfg(feature = "hdf5")]
-hint!(fullbore_engine::sink::hdf5::Error);
+hint!(fullbore_hdf5::Error, fullbore_recording::export::ExportError);
 
 /// The error, with its advice below.
 pub fn explained<E: Hint>(error: E) -> anyhow::Error {

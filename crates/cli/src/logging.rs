@@ -6,6 +6,7 @@
 use std::io;
 
 use clap::{ArgAction, Args, ValueEnum};
+use serde::Deserialize;
 use tracing::Level;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 
@@ -24,8 +25,9 @@ pub struct Logging {
 }
 
 /// The form of a log entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Form {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Form {
     /// A line of text.
     Text,
     /// A line of JSON.
@@ -33,6 +35,11 @@ enum Form {
 }
 
 impl Logging {
+    /// These options, completed by the form in a file.
+    pub fn or(self, form: Option<Form>) -> Self {
+        Self { form: self.form.or(form), ..self }
+    }
+
     /// True if something is logged.
     pub fn is_on(self) -> bool {
         self.level > 0 || self.form.is_some()

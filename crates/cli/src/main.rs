@@ -22,8 +22,9 @@ use std::process::ExitCode;
 use std::sync::LazyLock;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use fullbore_core::time::leap;
+use fullbore_time::leap;
 
+use config::RecordFile;
 use output::Output;
 
 /// Record data streams at full rate, and prove that nothing was lost.
@@ -100,30 +101,28 @@ static LONG_VERSION: LazyLock<String> =
 fn run() -> anyhow::Result<ExitCode> {
     signals::stop_with_parent()?;
     // Before any time is converted.
-    fullbore_engine::leap::install()?;
+    fullbore_linux::leap::install()?;
     let mut command = help::flowing(Arguments::command().long_version(LONG_VERSION.as_str()));
     let typed = help::with_negative_values(std::env::args_os());
-    let (typed, of_file) = config::with_file(typed, &command)?;
+    let config::Configured { typed, lines, record } = config::with_file(typed, &command)?;
+    if record.is_none() {
+        command = command.mut_subcommand("record", verbs::record::with_requirements);
+    }
     let typed = help::asked_for_itself(typed);
     let arguments = match command.try_get_matches_from_mut(&typed) {
         Ok(matches) => Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()),
-        Err(error) => return Ok(help::refused(&error, &command, &typed, &of_file)),
+        Err(error) => return Ok(help::refused(&error, &command, &typed, &lines)),
     };
-    obey(arguments).map_err(|error| {
-        let lines: Vec<String> = of_file.named_in(&hint::told(&error)).collect();
-        if lines.is_empty() {
-            error
-        } else {
-            anyhow::anyhow!("{}\n{}", hint::told(&error), lines.join("\n"))
-        }
-    })
+    obey(arguments, record.unwrap_or_default()).map_err(|error| lines.blame(error))
 }
 
-fn obey(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let _log = arguments.logging.start();
-    let output = Output { json: arguments.json, logs: arguments.logging.is_on() };
+/// Runs the command. `file` has the options of a recording that are not typed.
+fn obey(arguments: Arguments, file: RecordFile) -> anyhow::Result<ExitCode> {
+    let logging = arguments.logging.or(file.shown.log);
+    let _log = logging.start();
+    let output = Output { json: arguments.json || file.shown.json, logs: logging.is_on() };
     match arguments.verb {
-        Verb::Record(args) => verbs::record::run(args, output),
+        Verb::Record(args) => verbs::record::run(args, file, output),
         Verb::Play(args) => verbs::play::run(args, output),
         Verb::Generate(args) => verbs::generate::run(args, output),
         Verb::Verify(args) => verbs::verify::run(args, output),

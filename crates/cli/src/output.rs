@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
+use fullbore_recording::Outcome;
 use serde::Serialize;
 
 /// The command succeeded, and everything checked is good.
@@ -18,6 +19,11 @@ pub const REFUSED: u8 = 2;
 
 /// The stored data is intact, but the recording is not complete.
 pub const INCOMPLETE: u8 = 3;
+
+/// The exit code of a recording.
+pub fn exit_code(outcome: Outcome) -> ExitCode {
+    ExitCode::from(if outcome.is_good() { GOOD } else { FOUND })
+}
 
 /// The worse of two exit codes.
 pub fn worse(one: u8, other: u8) -> u8 {

@@ -4,10 +4,11 @@
 //! causes several SIGHUPs (from the kernel and the shell), which count as one request. With `nohup`, SIGHUP is ignored.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
-use fullbore_engine::recorder::StopHandle;
+use fullbore_linux::stop_handle::StopHandle;
+use fullbore_recording::SessionHandle;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -24,13 +25,11 @@ pub fn stop_recording(control: &Arc<StopHandle>) -> anyhow::Result<()> {
     })
 }
 
-/// The same for a session with a schedule: the first signal stops, the second aborts. SIGHUP sets `again`, which reads
-/// the schedule again.
-pub fn follow_schedule(control: &Arc<StopHandle>, again: &Arc<AtomicBool>) -> anyhow::Result<()> {
-    let (control, again) = (control.clone(), again.clone());
+/// The same for a session with a schedule: the first signal stops, the second aborts. SIGHUP reads the schedule again.
+pub fn follow_schedule(session: SessionHandle) -> anyhow::Result<()> {
     listen(vec![SIGINT, SIGTERM, SIGHUP], move |signal| match signal {
-        SIGHUP => again.store(true, Ordering::SeqCst),
-        _ => control.stop(),
+        SIGHUP => session.reload(),
+        _ => session.stop(),
     })
 }
 

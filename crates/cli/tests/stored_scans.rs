@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use fullbore_core::gap::Cause;
-use fullbore_engine::store::lock::ScanLock;
-use fullbore_engine::store::testing::{FRAME_BYTES, Laid, Store, StreamPlan};
+use fullbore_store::lock::ScanLock;
+use fullbore_store::testing::{FRAME_BYTES, Laid, Store, StreamPlan};
 use serde_json::Value;
 
 fn fullbore(store: &Store, words: &[&str]) -> Output {

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::time::{Instant, SystemTime};
 
 use fullbore_core::pattern::{Checker, Pattern};
-use fullbore_core::time::Tai;
+use fullbore_time::Tai;
 use serde::Serialize;
 
 const PATTERNS: [&str; 8] =

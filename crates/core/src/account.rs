@@ -6,13 +6,13 @@
 
 use std::fmt;
 
+use fullbore_time::Tai;
 use serde::{Deserialize, Serialize};
 
 use crate::clock_check::ClockOffset;
 use crate::completeness::{Completeness, grouped};
 use crate::gap::{Cause, Gap};
 use crate::high_water::HighWaterHistory;
-use crate::time::Tai;
 
 /// The terms of the balance, in frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -350,8 +350,7 @@ pub struct Host {
     /// The members of the disk set.
     pub members: Vec<HostMember>,
     /// The largest number of blocks in use at once, over the time of the scan.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "tide")]
+    #[serde(alias = "tide", default, skip_serializing_if = "Option::is_none")]
     pub high_water_history: Option<HighWaterHistory>,
 }
 
@@ -403,8 +402,7 @@ pub struct Account {
     pub foreign: u64,
     /// Whole frames of this stream that were discarded because their index was not plausible: too far from the frames
     /// around them, or before the scan.
-    #[serde(default)]
-    #[serde(rename = "astray")]
+    #[serde(alias = "astray", default)]
     pub out_of_window: u64,
     /// Whole frames of the stream's format that arrived at its port and are in no recording: their length does not fit
     /// the port's memory, their threads exceed the limit of a port, or they are too few to open a stream.
@@ -436,11 +434,10 @@ pub struct Account {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub masked: u64,
     /// The drop counters of the layers that this stream passed.
-    #[serde(rename = "witnesses")]
+    #[serde(alias = "witnesses")]
     pub drop_counters: Vec<DropCounter>,
     /// The counters that could not be read: they may have moved.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[serde(rename = "unread")]
+    #[serde(alias = "unread", default, skip_serializing_if = "Vec::is_empty")]
     pub unavailable_counters: Vec<UnavailableCounter>,
     /// The state of ring and writers; `None` for a recovered scan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -774,7 +771,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_proven_by_a_counter_that_could_not_be_read_or_with_frames_astray() {
+    fn nothing_is_proven_by_a_counter_that_could_not_be_read_or_with_frames_out_of_window() {
         let unread = || UnavailableCounter {
             layer: Layer::Socket,
             scope: "127.0.0.1:46220".into(),
@@ -788,9 +785,36 @@ mod tests {
         assert_eq!(lost.judge(), Verdict::Unexplained, "what was not read explains nothing");
         let text = "socket 127.0.0.1:46220: what it lost is not known: Bad file descriptor";
         assert_eq!(unread().to_string(), text);
-        let mut astray = account(0, &[(0, false)]);
-        astray.out_of_window = 1;
-        assert_eq!(astray.judge(), Verdict::Consistent);
+        let mut far = account(0, &[(0, false)]);
+        far.out_of_window = 1;
+        assert_eq!(far.judge(), Verdict::Consistent);
+    }
+
+    #[test]
+    fn the_names_of_older_recordings_are_read() {
+        let mut newer = account(3, &[(3, false)]);
+        newer.out_of_window = 2;
+        newer.unavailable_counters = vec![UnavailableCounter {
+            layer: Layer::Socket,
+            scope: "lo".into(),
+            why: "gone".into(),
+        }];
+        let text = serde_json::to_string(&newer).unwrap();
+        let older = [
+            ("out_of_window", "astray"),
+            ("drop_counters", "witnesses"),
+            ("unavailable_counters", "unread"),
+        ]
+        .iter()
+        .fold(text.clone(), |text, (new, old)| {
+            assert!(text.contains(&format!("\"{new}\":")), "{new} in {text}");
+            text.replace(&format!("\"{new}\":"), &format!("\"{old}\":"))
+        });
+        assert_ne!(older, text);
+        assert_eq!(serde_json::from_str::<Account>(&older).unwrap(), newer);
+        let host = r#"{"pool_blocks":4,"high_water":2,"members":[],"tide":{"step_ms":250,"blocks":[1,2]}}"#;
+        let host: Host = serde_json::from_str(host).unwrap();
+        assert_eq!(host.high_water_history.map(|it| it.blocks), Some(vec![1, 2]));
     }
 
     #[test]

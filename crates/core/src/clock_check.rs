@@ -16,9 +16,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use fullbore_time::Tai;
 use serde::{Deserialize, Serialize};
-
-use crate::time::Tai;
 
 const NS: i64 = 1_000_000_000;
 

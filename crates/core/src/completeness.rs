@@ -18,11 +18,11 @@
 
 use std::fmt::{self, Write};
 
+use fullbore_time::Tai;
 use serde::{Deserialize, Serialize};
 
 use crate::account::{Account, CountedBy, Edge, Flow, Presence, Terms, Verdict};
 use crate::manifest::{Degradation, Manifest, State, Summary};
-use crate::time::Tai;
 
 /// A stream covers a planned start or end if it lacks no more than this: starts are not exact to the nanosecond.
 pub const TOLERANCE_NS: i64 = 250_000_000;
@@ -207,7 +207,7 @@ impl From<&Account> for OtherCounts {
             thread: flow.thread,
             presence: flow.presence.clone(),
         });
-        let moved = account.drop_counters.iter().any(|witness| witness.moved() > 0);
+        let moved = account.drop_counters.iter().any(|counter| counter.moved() > 0);
         let (by_time, received) = Covered::of(account);
         Self {
             not_kept: account.not_kept(),

@@ -5,13 +5,14 @@
 //! frame`: the head is received and not kept (a VTP packet number), the frame is. A [`FrameIndexer`] reads both and
 //! returns the index of the frame. It learns from a frame only after the capture has accepted it.
 
+use fullbore_formats::framed::FrameCodec;
+use fullbore_formats::sequence::{Field, Unwrapper};
+use fullbore_formats::vdif::{Found, Header, NOWHERE, SecondCount, Timeline};
+use fullbore_formats::{Damage, FILL};
+use fullbore_time::{Tai, frame_ns};
+
 use crate::account::CountedBy;
-use crate::format::framed::FrameCodec;
-use crate::format::sequence::{Field, Unwrapper};
-use crate::format::vdif::{Found, Header, NOWHERE, SecondCount, Timeline};
-use crate::format::{Damage, FILL};
 use crate::manifest::Fill;
-use crate::time::{Tai, frame_ns};
 
 /// The largest valid index; headers with greater ones are wrong. Sums of two valid indices still fit.
 const FURTHEST: i64 = 1 << 60;
@@ -407,6 +408,9 @@ impl FrameIndexer {
 fn rank(threads: &[u16], thread: u16) -> Option<usize> {
     threads.iter().position(|&listed| listed == thread)
 }
+
+#[cfg(test)]
+mod mark5b;
 
 #[cfg(test)]
 mod tests {

@@ -27,10 +27,10 @@
 //!
 //! A record follows the data that it describes. The index ends before the first record that does not verify.
 
+use fullbore_time::Tai;
 use uuid::Uuid;
 
 use crate::gap::{Cause, Gap};
-use crate::time::Tai;
 
 /// Bytes of every record.
 pub const RECORD_BYTES: usize = 128;

@@ -1,7 +1,8 @@
 //! The types and algorithms of fullbore, without I/O, clocks or threads.
 //!
-//! Formats are sans-IO (bytes in, facts out) and state machines are pure, so everything here is tested without a
-//! network or a disk.
+//! It has the names, units, gaps and accounts; the layout, index and manifest of a scan; the endpoints; and the pure
+//! arithmetic of memory, placement and schedules. State machines are pure, so everything here is tested without a
+//! network or a disk. Packet formats are in `fullbore-formats`.
 
 #![forbid(unsafe_code)]
 
@@ -14,7 +15,6 @@ pub mod container;
 pub mod device;
 pub mod duty;
 pub mod endpoint;
-pub mod format;
 pub mod frame_index;
 pub mod gap;
 pub mod high_water;
@@ -24,12 +24,11 @@ pub mod manifest;
 pub mod marker;
 pub mod memory_budget;
 pub mod name;
+pub mod panda;
 pub mod partial_block;
 pub mod pattern;
 pub mod redundancy;
 pub mod retention;
 pub mod ring_sim;
 pub mod schedule;
-pub mod time;
 pub mod units;
-pub mod window;

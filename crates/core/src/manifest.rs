@@ -6,6 +6,10 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use fullbore_formats::framed::{FrameCodec, FrameKind};
+use fullbore_formats::panda::control::Settings;
+use fullbore_formats::panda::{ConnectionTotals, Ending};
+use fullbore_time::Tai;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -14,14 +18,10 @@ use crate::chunk_map::Renumbering;
 use crate::clock_check::ClockOffset;
 use crate::completeness::{OtherCounts, Planned};
 use crate::device::BytesStream;
-use crate::format::framed::{FrameCodec, FrameKind};
-use crate::format::panda::control::Settings;
-use crate::format::panda::{ConnectionTotals, Ending};
 use crate::layout::Geometry;
 use crate::marker::Marker;
 use crate::name::{Name, ScanName};
 use crate::redundancy::{Followed, Redundancy, Scheme};
-use crate::time::Tai;
 
 /// The version of the manifest's format; readers accept this one and the previous one.
 pub const VERSION: u32 = 1;

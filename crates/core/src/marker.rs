@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use fullbore_time::Tai;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::name::Name;
-use crate::time::Tai;
 
 /// The file's name in [`SIDE_DIRECTORY`](crate::manifest::SIDE_DIRECTORY), in the directory of a scan's first stream.
 pub const MARKERS_FILE: &str = "markers";

@@ -59,6 +59,15 @@ pub struct DiskRate {
     pub by: String,
 }
 
+/// What earlier measurements say of the disks of a store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MeasuredDisks {
+    /// The longest stall of the worst member.
+    pub stall: Option<Stall>,
+    /// The write rate of all members together.
+    pub disk_rate: Option<DiskRate>,
+}
+
 /// The data of a scan that its disks are too slow for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Backlog {

@@ -21,11 +21,11 @@
 
 use std::collections::BTreeMap;
 
+use fullbore_time::Tai;
 use uuid::Uuid;
 
 use crate::gap::{Cause, Gap};
 use crate::layout::{Geometry, LARGEST_BLOCK_BYTES};
-use crate::time::Tai;
 
 /// The age at which the oldest frame of an open block is copied, and the interval between copies.
 pub const EVERY_NS: i64 = 1_000_000_000;

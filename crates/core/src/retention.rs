@@ -18,7 +18,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::time::Tai;
+use fullbore_time::Tai;
+
 use crate::units::ByteSize;
 
 /// The retention limit of a store.

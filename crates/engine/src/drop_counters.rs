@@ -2,7 +2,7 @@
 //!
 //! A counter that this host does not have cannot move: a container may lack `softnet_stat`, an interface may lack a
 //! statistic. A counter that exists and cannot be read, or that exists at one end of a scan only, may have moved
-//! unnoticed. It is reported as unread, and the scan then has no proof.
+//! unnoticed. It is reported as unavailable, and the scan then has no proof.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
@@ -50,7 +50,7 @@ impl CounterSnapshot {
             (Layer::Device, None) => !address.is_loopback() || key.1 == "lo",
             _ => true,
         };
-        let (mut witnesses, mut unread) = (Vec::new(), BTreeSet::new());
+        let (mut drop_counters, mut unavailable) = (Vec::new(), BTreeSet::new());
         let keys: BTreeSet<&Key> = self.counters.keys().chain(later.counters.keys()).collect();
         for key in keys.into_iter().filter(concerns) {
             let (layer, scope, counter) = key.clone();
@@ -58,7 +58,7 @@ impl CounterSnapshot {
                 (Some(Ok(before)), Some(Ok(after))) => {
                     let (before, after) = (*before, *after);
                     let (own, coarse) = (false, false);
-                    witnesses.push(DropCounter {
+                    drop_counters.push(DropCounter {
                         layer,
                         counter,
                         scope,
@@ -77,9 +77,9 @@ impl CounterSnapshot {
                 (None, _) => "it was not there when the scan was armed".to_owned(),
                 (Some(_), None) => "it is no longer there".to_owned(),
             };
-            unread.insert(UnavailableCounter { layer, scope, why });
+            unavailable.insert(UnavailableCounter { layer, scope, why });
         }
-        (witnesses, unread.into_iter().collect())
+        (drop_counters, unavailable.into_iter().collect())
     }
 
     /// True if a whole layer could not be read.
@@ -207,49 +207,54 @@ mod tests {
         let (before, after) =
             (CounterSnapshot::take(before.path()), CounterSnapshot::take(after.path()));
         let moved = |address: &str| {
-            let (witnesses, unread) = before.until(&after, address.parse().unwrap(), None);
-            assert_eq!(unread, []);
-            let moved = witnesses.into_iter().filter(|w| w.moved() > 0);
+            let (drop_counters, unavailable) = before.until(&after, address.parse().unwrap(), None);
+            assert_eq!(unavailable, []);
+            let moved = drop_counters.into_iter().filter(|w| w.moved() > 0);
             moved.map(|w| (w.scope.clone(), w.moved())).collect::<Vec<_>>()
         };
         assert_eq!(moved("10.0.0.1"), [("eth0".to_owned(), 5), ("cpu1".to_owned(), 2)]);
         let scopes = |address: &str| {
-            let (witnesses, _) = before.until(&after, address.parse().unwrap(), None);
-            witnesses.iter().filter(|w| w.layer == Layer::Device).count()
+            let (drop_counters, _) = before.until(&after, address.parse().unwrap(), None);
+            drop_counters.iter().filter(|w| w.layer == Layer::Device).count()
         };
         assert_eq!((scopes("10.0.0.1"), scopes("127.0.0.1")), (2, 1), "its own sender comes by lo");
         assert_eq!(moved("127.0.0.1"), [("cpu1".to_owned(), 2)], "eth0 is no way to loopback");
     }
 
-    /// Describes the counters that are unread between two trees.
-    fn unread(before: &Path, after: &Path, address: &str, interface: Option<&str>) -> Vec<String> {
+    /// Describes the counters that are unavailable between two trees.
+    fn unavailable(
+        before: &Path,
+        after: &Path,
+        address: &str,
+        interface: Option<&str>,
+    ) -> Vec<String> {
         let (before, after) = (CounterSnapshot::take(before), CounterSnapshot::take(after));
-        let (_, unread) = before.until(&after, address.parse().unwrap(), interface);
-        unread.iter().map(ToString::to_string).collect()
+        let (_, unavailable) = before.until(&after, address.parse().unwrap(), interface);
+        unavailable.iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn a_counter_that_is_there_at_one_end_only_is_unread_and_one_that_never_was_is_none() {
         let [before, after] = [(); 2].map(|()| tree(4, "00000007 00000000 0\n"));
-        let unread = |address, interface| {
-            let both = unread(before.path(), after.path(), address, interface);
+        let unavailable = |address, interface| {
+            let both = unavailable(before.path(), after.path(), address, interface);
             both.join("\n")
         };
         std::fs::remove_file(before.path().join("proc/net/snmp")).unwrap();
         std::fs::remove_file(after.path().join("proc/net/snmp")).unwrap();
-        assert_eq!(unread("10.0.0.1", None), "", "this host does not count checksums");
+        assert_eq!(unavailable("10.0.0.1", None), "", "this host does not count checksums");
         let statistics = "sys/class/net/eth0/statistics";
         std::fs::remove_dir_all(after.path().join(statistics)).unwrap();
         let gone = "device eth0: what it lost is not known: it is no longer there";
-        assert_eq!(unread("10.0.0.1", None), gone);
-        assert_eq!(unread("10.0.0.1", Some("lo")), "", "it is not on the way");
-        assert_eq!(unread("127.0.0.1", None), "");
+        assert_eq!(unavailable("10.0.0.1", None), gone);
+        assert_eq!(unavailable("10.0.0.1", Some("lo")), "", "it is not on the way");
+        assert_eq!(unavailable("127.0.0.1", None), "");
         std::fs::remove_dir_all(before.path().join("sys/class/net/lo/statistics")).unwrap();
-        assert_eq!(unread("127.0.0.1", None), "", "it came, and has lost nothing");
+        assert_eq!(unavailable("127.0.0.1", None), "", "it came, and has lost nothing");
         let told = after.path().join("sys/class/net/lo/statistics/rx_dropped");
         std::fs::write(told, "7\n").unwrap();
         let new = "device lo: what it lost is not known: it was not there when the scan was armed";
-        assert_eq!(unread("127.0.0.1", None), new);
+        assert_eq!(unavailable("127.0.0.1", None), new);
     }
 
     #[test]
@@ -261,7 +266,7 @@ mod tests {
         std::fs::remove_file(&softnet).unwrap();
         // A directory exists and no user can read it as a file.
         std::fs::create_dir(&softnet).unwrap();
-        let told = unread(before.path(), after.path(), "127.0.0.1", None);
+        let told = unavailable(before.path(), after.path(), "127.0.0.1", None);
         let [device, backlog] = &told[..] else { panic!("{told:?}") };
         assert!(device.starts_with("device lo: ") && device.ends_with("`many` is no number"));
         assert!(backlog.starts_with("backlog: ") && backlog.contains("softnet_stat: "), "{told:?}");
@@ -275,9 +280,9 @@ mod tests {
         let after = tree(4, &[line(1, 0), line(5, 2)].concat());
         let (before, after) =
             (CounterSnapshot::take(before.path()), CounterSnapshot::take(after.path()));
-        let (witnesses, unread) = before.until(&after, "127.0.0.1".parse().unwrap(), None);
-        let moved: Vec<_> = witnesses.iter().filter(|w| w.moved() > 0).collect();
+        let (drop_counters, unavailable) = before.until(&after, "127.0.0.1".parse().unwrap(), None);
+        let moved: Vec<_> = drop_counters.iter().filter(|w| w.moved() > 0).collect();
         assert_eq!((moved.len(), moved[0].scope.as_str(), moved[0].moved()), (1, "cpu2", 2));
-        assert_eq!((unread.len(), unread[0].scope.as_str()), (1, "cpu1"));
+        assert_eq!((unavailable.len(), unavailable[0].scope.as_str()), (1, "cpu1"));
     }
 }

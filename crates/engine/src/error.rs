@@ -5,16 +5,15 @@ use std::borrow::Cow;
 use std::io;
 use std::path::PathBuf;
 
+use fullbore_capture::PortError;
 use fullbore_core::completeness::counted;
 use fullbore_core::memory_budget::MemoryBudget;
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::redundancy::Scheme;
-use fullbore_core::time::Tai;
 use fullbore_core::units::ByteSize;
-
-use crate::place::PlaceError;
-use crate::source::PortError;
-use crate::store::{self, MemberError, WriterError};
+use fullbore_linux::place::PlaceError;
+use fullbore_store::{self as store, MemberError, WriterError};
+use fullbore_time::Tai;
 
 /// An error of a recording.
 #[derive(Debug, thiserror::Error)]
@@ -185,7 +184,7 @@ pub enum RecordError {
     },
     /// A device that is read failed.
     #[error(transparent)]
-    Device(Box<crate::device::Error>),
+    Device(Box<fullbore_device::Error>),
     /// The source would be overwritten.
     #[error("{} is the source, and recording into it would overwrite it", path.display())]
     Overwritten {
@@ -194,11 +193,11 @@ pub enum RecordError {
     },
     /// A PandA failed.
     #[error(transparent)]
-    Panda(#[from] crate::panda::Error),
+    Panda(#[from] fullbore_panda::Error),
     /// A container failed.
     #[cfg(feature = "hdf5")]
-    #[error("{}", crate::sink::hdf5::in_full(.0))]
-    Container(std::sync::Arc<crate::sink::hdf5::Error>),
+    #[error("{}", fullbore_hdf5::in_full(.0))]
+    Container(std::sync::Arc<fullbore_hdf5::Error>),
     /// A writer failed.
     #[error(transparent)]
     Writer(#[from] WriterError),
@@ -233,23 +232,23 @@ pub enum RecordError {
     },
 }
 
-impl From<crate::device::Error> for RecordError {
-    fn from(error: crate::device::Error) -> Self {
+impl From<fullbore_device::Error> for RecordError {
+    fn from(error: fullbore_device::Error) -> Self {
         RecordError::Device(Box::new(error))
     }
 }
 
 #[cfg(feature = "hdf5")]
-impl From<crate::sink::hdf5::Error> for RecordError {
-    fn from(error: crate::sink::hdf5::Error) -> Self {
+impl From<fullbore_hdf5::Error> for RecordError {
+    fn from(error: fullbore_hdf5::Error) -> Self {
         // The text above contains all causes, so this error is not a source itself.
         RecordError::Container(std::sync::Arc::new(error))
     }
 }
 
 #[cfg(feature = "hdf5")]
-impl From<std::sync::Arc<crate::sink::hdf5::Error>> for RecordError {
-    fn from(error: std::sync::Arc<crate::sink::hdf5::Error>) -> Self {
+impl From<std::sync::Arc<fullbore_hdf5::Error>> for RecordError {
+    fn from(error: std::sync::Arc<fullbore_hdf5::Error>) -> Self {
         RecordError::Container(error)
     }
 }

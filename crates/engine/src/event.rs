@@ -9,14 +9,14 @@ use fullbore_core::device::Span;
 use fullbore_core::manifest::{Manifest, Pages};
 use fullbore_core::memory_budget::MemoryBudget;
 use fullbore_core::name::{Name, ScanName};
-use fullbore_core::time::Tai;
+use fullbore_core::panda::SourceReport;
+#[cfg(feature = "hdf5")]
+use fullbore_hdf5 as hdf5;
+use fullbore_linux::thread_config::ThreadStatus;
+use fullbore_time::Tai;
 use serde::Serialize;
 
-use crate::panda::capture::SourceEvent;
 use crate::sink::device::DeviceResult;
-#[cfg(feature = "hdf5")]
-use crate::sink::hdf5;
-use crate::thread_config::ThreadStatus;
 
 /// A handler that is called with each event.
 pub type EventHandler<'a> = dyn FnMut(&Event) + 'a;
@@ -96,16 +96,6 @@ pub enum Event {
     /// A report of a source with a connection, such as a PandA.
     #[serde(untagged)]
     Source(SourceReport),
-}
-
-/// A report of a source with a connection.
-#[derive(Clone, Debug, Serialize)]
-pub struct SourceReport {
-    /// The stream.
-    pub stream: Name,
-    /// The report.
-    #[serde(flatten)]
-    pub event: SourceEvent,
 }
 
 /// The size of block memory, and the reason for it.
@@ -196,7 +186,7 @@ pub struct StreamState {
     /// Datagrams that are no frames.
     pub foreign: u64,
     /// Whole frames that were dropped as out-of-window.
-    pub astray: u64,
+    pub out_of_window: u64,
     /// Whole frames of the format that are in no recording.
     pub unrecorded: u64,
     /// Datagrams that the endpoint's filter excluded.

@@ -1,39 +1,20 @@
-//! The Linux data path of fullbore: `source ──► ring ──► sink`.
+//! The recorder: `source ──► ring ──► sink`.
 //!
-//! - [`device`]: recording onto a drive without a file system, and the overwrite guard
-//! - [`generate`]: test streams, with deliberate faults
-//! - [`leap`]: the leap second table in use
-//! - [`pace`]: packet pacing and release statistics
-//! - [`panda`]: PandA position captures over TCP, and a simulated PandA
-//! - [`thread_config`]: thread affinity and priority, requested and read back
-//! - [`replayer`]: replay of recorded frames with their timing
-//! - [`ring`]: the block pool and the queues of block handles between threads
-//! - [`sink`]: containers for other programs
-//! - [`store`]: members, their writers, chunk files and the index
-//! - [`store`]: scans on a disk set: finding, reading, verifying, recovering and removing them
-//! - [`sys`]: all system calls that need `unsafe`, and nothing else
+//! - [`recorder`]: begins scans, cuts one from the next, stops, drains and seals, for every source and sink
+//! - [`source`]: datagrams, PandAs, patterns, files, pipes and devices
+//! - [`sink`]: the store, container files, plain files and drives without a file system
+//! - [`lifecycle`]: the states of a recording
 //! - [`topology`]: cores, memory nodes, network cards and disks, as the kernel reports them
+//! - [`drop_counters`]: the kernel's counters of lost packets
 //!
-//! The engine uses no async runtime: capture threads, one writer per member, and a supervisor.
+//! It may use every crate below it, and starts all threads of a recording: capture threads, one writer per member, and a
+//! supervisor. There is no async runtime. It knows no screen and no argument of a command.
 
-pub mod checksum;
-pub mod clock;
-pub mod device;
 pub mod drop_counters;
 mod error;
 mod event;
-pub mod generate;
-pub mod leap;
 pub mod lifecycle;
-pub mod pace;
-pub mod panda;
-pub mod place;
 pub mod recorder;
-pub mod replayer;
-pub mod ring;
 pub mod sink;
 pub mod source;
-pub mod store;
-pub mod sys;
-pub mod thread_config;
 pub mod topology;

@@ -3,12 +3,14 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
-use fullbore_engine::recorder::{
-    Armed, Event, Progress, RecordError, Recorder, RecordingConfig, Sealed, StopHandle,
-};
-use fullbore_engine::ring::{Tap, Taps};
+use fullbore_engine::recorder::{Armed, Event, Progress, RecordError, RecordingConfig, Sealed};
+use fullbore_linux::ring::{Tap, Taps};
+use fullbore_linux::stop_handle::StopHandle;
 
 use crate::events::Events;
+use crate::outcome::RecordingOutcome;
+use crate::retention::RetentionThread;
+use crate::run;
 
 /// A recording that runs on a thread of its own. All methods can be called from any thread.
 ///
@@ -52,19 +54,20 @@ pub struct Status {
     pub progress: Option<Progress>,
     /// The latest warning.
     pub warning: Option<String>,
-    /// The number of scans that are sealed.
-    pub sealed: usize,
+    /// The outcome of the scans that are sealed; of the whole recording once it has ended.
+    pub outcome: RecordingOutcome,
 }
 
 impl Recording {
     /// Starts a recording. Returns when it is armed: all memory is mapped, and all sources are open.
     pub fn start(config: RecordingConfig) -> Result<Self, RecordError> {
-        Self::start_with(config, Vec::new())
+        Self::start_with(config, None, Vec::new())
     }
 
-    /// The same, with subscribers that get the events before arming too.
+    /// The same. A retention thread removes old scans meanwhile, and subscribers get the events before arming too.
     pub fn start_with(
         config: RecordingConfig,
+        retention: Option<RetentionThread>,
         subscribers: Vec<Events>,
     ) -> Result<Self, RecordError> {
         let (control, taps) = (Arc::new(StopHandle::default()), config.taps.clone());
@@ -72,11 +75,18 @@ impl Recording {
         let (of_thread, stop) = (shared.clone(), control.clone());
         let (ready, armed) = mpsc::channel();
         let thread = std::thread::Builder::new().name("recorder".into()).spawn(move || {
-            let ended = record(config, &stop, &of_thread, &ready);
+            let mut tell = |event: &Event| {
+                locked(&of_thread).take(event);
+                if matches!(event, Event::Armed(_)) {
+                    // The starter may have gone.
+                    let _ = ready.send(());
+                }
+            };
+            let ended = run::record(config, retention, &stop, &mut tell);
             let mut shared = locked(&of_thread);
             shared.status.state = RecordingState::Ended;
             shared.subscribers.iter().for_each(Events::end);
-            ended
+            ended.map(|outcome| shared.status.outcome = outcome)
         });
         let thread = thread.map_err(RecordError::Thread)?;
         let recording = Self { control, taps, shared, thread: Some(thread) };
@@ -155,21 +165,9 @@ impl Drop for Recording {
     }
 }
 
-fn record(
-    config: RecordingConfig,
-    control: &Arc<StopHandle>,
-    shared: &Mutex<Shared>,
-    ready: &mpsc::Sender<()>,
-) -> Result<(), RecordError> {
-    let mut tell = |event: &Event| locked(shared).take(event);
-    let recorder = Recorder::arm(config, &mut tell)?;
-    // The starter may have gone.
-    let _ = ready.send(());
-    recorder.run(control, &mut tell)
-}
-
 impl Shared {
     fn take(&mut self, event: &Event) {
+        self.status.outcome.see(event);
         match event {
             Event::Armed(armed) => {
                 (self.status.state, self.status.armed) =
@@ -177,10 +175,7 @@ impl Shared {
             }
             Event::Progress(progress) => self.status.progress = Some(progress.clone()),
             Event::Warning { text } => self.status.warning = Some(text.clone()),
-            Event::Sealed(sealed) => {
-                self.sealed.push((**sealed).clone());
-                self.status.sealed += 1;
-            }
+            Event::Sealed(sealed) => self.sealed.push((**sealed).clone()),
             _ => {}
         }
         self.subscribers.iter().for_each(|subscriber| subscriber.put(event.clone()));

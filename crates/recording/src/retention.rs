@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 
+use fullbore_care::retention::{self, RetentionResult};
 use fullbore_core::retention::Retention;
-use fullbore_engine::clock::Clock;
 use fullbore_engine::recorder::Event;
-use fullbore_engine::store::retention::{self, RetentionResult};
+use fullbore_linux::clock::Clock;
 
 /// A thread that removes excess scans after each seal.
 pub struct RetentionThread {

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use fullbore_core::account::Verdict;
 use fullbore_core::device::BytesStream;
 use fullbore_core::endpoint::UdpSource;
-use fullbore_core::format::vdif::Header;
 use fullbore_core::pattern::Pattern;
+use fullbore_formats::vdif::Header;
 use fullbore_recording::{
-    Event, RecordError, Recording, RecordingConfig, RecordingState, Sealed, SinkConfig, StoreConfig,
+    Event, Events, Outcome, RecordError, Recording, RecordingConfig, RecordingState,
+    RetentionThread, Sealed, SinkConfig, StoreConfig,
 };
 
 const FRAME: usize = 1056;
@@ -138,8 +139,34 @@ fn a_subscriber_gets_the_events_and_the_end() {
     names.retain(|name| *name != "other");
     names.dedup();
     assert_eq!(names, ["opened", "progress", "sealed"]);
-    assert_eq!(recording.status().state, RecordingState::Ended);
+    let status = recording.status();
+    assert_eq!(status.state, RecordingState::Ended);
+    assert_eq!((status.outcome.outcome, status.outcome.sealed), (Outcome::Good, 1));
+    assert_eq!(status.outcome.verdict, Some(Verdict::Proven));
     check(&recording.join().unwrap(), 600);
+}
+
+#[test]
+fn a_recording_with_retention_removes_older_scans() {
+    let (place, stream) = (tempfile::tempdir().unwrap(), Stream::new());
+    for (scan, frames) in [("s_old", 0..500), ("s_new", 500..1000)] {
+        let members = vec![place.path().to_owned()];
+        let retention = RetentionThread::start(members, "1kB".parse().unwrap()).unwrap();
+        let config = stream.store(place.path(), scan);
+        let events = Events::new();
+        let recording =
+            Recording::start_with(config, Some(retention), vec![events.clone()]).unwrap();
+        stream.send(frames);
+        recording.stop();
+        check(&recording.join().unwrap(), 500);
+        let told: Vec<Event> =
+            std::iter::from_fn(|| events.take()).flat_map(|(events, _)| events).collect();
+        let removed = told.iter().filter(
+            |event| matches!(event, Event::Note { text } if text.contains("s_old removed")),
+        );
+        assert_eq!(removed.count(), usize::from(scan == "s_new"), "{told:?}");
+    }
+    assert!(!place.path().join("s_old").exists() && place.path().join("s_new").exists());
 }
 
 #[test]

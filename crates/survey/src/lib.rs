@@ -4,7 +4,8 @@
 //! - [`report`]: the results as text on a screen and as a page
 //! - [`selftest`]: twelve tests of a target, each of which can fail
 //!
-//! No result relies on a data sheet: every figure is measured, and names its command.
+//! No result relies on a data sheet: every figure is measured, and names its command. It may write on the targets that
+//! it is given, through the sinks that record, and nowhere else.
 
 pub mod bench;
 pub mod report;

@@ -145,9 +145,9 @@ fn counters(streams: &[Stream<'_>]) -> String {
     if told.len() > COUNTERS {
         text += &format!(" and {} more", told.len() - COUNTERS);
     }
-    let unread = streams.iter().flat_map(|it| &it.account.unavailable_counters).next();
-    if let Some(unread) = unread {
-        text += &format!("; {unread}");
+    let unavailable = streams.iter().flat_map(|it| &it.account.unavailable_counters).next();
+    if let Some(unavailable) = unavailable {
+        text += &format!("; {unavailable}");
     }
     text
 }

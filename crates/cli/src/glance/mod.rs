@@ -26,8 +26,8 @@ mod streams;
 use fullbore_core::account::Account;
 use fullbore_core::completeness::{Completeness, Status, seconds};
 use fullbore_core::manifest::{Manifest, State};
-use fullbore_core::time::Tai;
 use fullbore_core::units::ByteSize;
+use fullbore_time::Tai;
 
 pub use names::ranges;
 pub use paper::{Paper, Tone};

@@ -6,7 +6,7 @@ use fullbore_core::account::Account;
 use fullbore_core::completeness::{Completeness, Status, StreamCompleteness, counted, grouped};
 use fullbore_core::gap::Gap;
 use fullbore_core::manifest::State;
-use fullbore_core::time::Tai;
+use fullbore_time::Tai;
 
 use super::{Glance, NAMES, Paper, Stream, Tone, ranges};
 use crate::output::count;

@@ -29,7 +29,7 @@ fn account(gaps: &[(i64, u64, Cause)]) -> Account {
             _ => account.terms.overrun += count,
         }
     }
-    let tide = HighWaterHistory { step_ms: 250, blocks: vec![2; 32] };
+    let history = HighWaterHistory { step_ms: 250, blocks: vec![2; 32] };
     account.host = Some(Host {
         pool_blocks: 130,
         high_water: 3,
@@ -38,7 +38,7 @@ fn account(gaps: &[(i64, u64, Cause)]) -> Account {
             longest_write_ns: 9_500_000,
             failure: None,
         }],
-        high_water_history: Some(tide),
+        high_water_history: Some(history),
     });
     account
 }

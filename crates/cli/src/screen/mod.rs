@@ -34,10 +34,10 @@ impl Screen {
         let read = events.clone();
         let paint = move || {
             let mut sheet = Sheet::new(output, quiet);
-            while let Some((events, unread)) = read.take() {
+            while let Some((events, skipped)) = read.take() {
                 events.iter().for_each(|event| sheet.show(event));
-                if unread > 0 {
-                    sheet.unread(unread);
+                if skipped > 0 {
+                    sheet.skipped(skipped);
                 }
             }
             sheet.clear();

@@ -257,7 +257,7 @@ const RARE: [Counter; 3] = [
 
 /// Whole frames that arrived and are in no recording.
 fn not_kept(stream: &StreamState) -> u64 {
-    stream.astray + stream.unrecorded
+    stream.out_of_window + stream.unrecorded
 }
 
 /// The column that the two share while both are zero.
@@ -386,7 +386,7 @@ pub(super) mod tests {
             damaged: 0,
             late: 0,
             foreign: 0,
-            astray: 0,
+            out_of_window: 0,
             unrecorded: 0,
             excluded: 0,
             high_water: (3, 64),
@@ -452,7 +452,7 @@ all 2    205 Mbit/s  4.19 MB  1.20 TB        12.3 ms";
 
     #[test]
     fn what_is_not_recorded_is_told_beside_frames_that_are() {
-        let beside = StreamState { foreign: 300, astray: 20, unrecorded: 10, ..stream(0) };
+        let beside = StreamState { foreign: 300, out_of_window: 20, unrecorded: 10, ..stream(0) };
         let text = drawn(&[beside], &[member("/data/0")], (120, 23));
         let told = "30 frames came and were not kept, 300 datagrams received that are not frames";
         assert!(text.contains(told) && !text.contains("nothing lost"), "{text}");

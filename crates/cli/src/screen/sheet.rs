@@ -8,9 +8,9 @@ use std::io::{self, IsTerminal, Write};
 
 use console::{Term, measure_text_width};
 use fullbore_core::affinity::in_words;
+use fullbore_core::panda::{SourceEvent, SourceReport};
 use fullbore_core::units::ByteSize;
-use fullbore_engine::panda::capture::SourceEvent;
-use fullbore_engine::recorder::{Armed, Event, Memory, Progress, Sealed, SealedFile, SourceReport};
+use fullbore_engine::recorder::{Armed, Event, Memory, Progress, Sealed, SealedFile};
 
 use super::device;
 use super::picture::picture;
@@ -79,7 +79,7 @@ impl Sheet {
     }
 
     /// Reports events that did not fit in the queue.
-    pub fn unread(&mut self, events: u64) {
+    pub fn skipped(&mut self, events: u64) {
         let text = match events {
             1 => "1 event is not shown: the terminal was too slow".to_owned(),
             _ => format!("{events} events are not shown: the terminal was too slow"),

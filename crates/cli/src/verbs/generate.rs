@@ -10,19 +10,20 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::{Args as Arguments, ValueEnum};
 use fullbore_core::endpoint::{UdpTarget, thread_list};
-use fullbore_core::format::framed::{FrameCodec, FrameKind};
-use fullbore_core::format::sequence::Field;
-use fullbore_core::format::vdif::{Header, Mode, station_number};
 use fullbore_core::pattern::PatternSource;
-use fullbore_core::time::Tai;
 use fullbore_core::units::{ByteRate, ByteSize};
-use fullbore_engine::clock::Clock;
-use fullbore_engine::generate::{
-    Faults, Form, Generator, Pace, PayloadSource, Payloads, Plan, Progress, Report, Silence,
-    StreamPlan, Tally, Truth, VdifForm, at_rate, mark5b_template,
+use fullbore_formats::framed::{FrameCodec, FrameKind};
+use fullbore_formats::sequence::Field;
+use fullbore_formats::vdif::{Header, Mode, station_number};
+use fullbore_linux::clock::Clock;
+use fullbore_linux::place::PlaceError;
+use fullbore_replay::Progress;
+use fullbore_replay::pace::{CATCH_UP, Waiting};
+use fullbore_simulators::generate::{
+    Faults, Form, Generator, Pace, PayloadSource, Payloads, Plan, Report, Silence, StreamPlan,
+    Tally, Truth, VdifForm, at_rate, mark5b_template,
 };
-use fullbore_engine::pace::{CATCH_UP, Waiting};
-use fullbore_engine::place::PlaceError;
+use fullbore_time::Tai;
 
 use super::sending;
 use crate::hint::explained;
@@ -208,7 +209,7 @@ enum Start {
 }
 
 impl FromStr for Start {
-    type Err = fullbore_core::time::Error;
+    type Err = fullbore_time::Error;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
@@ -509,7 +510,7 @@ fn nearest(rate: ByteRate, payload: u32, threads: u64) -> u64 {
 /// The header of a sample. A requested frame length must match it.
 fn sample_template(args: &Args, path: &Path) -> anyhow::Result<(FrameKind, Header)> {
     let sample = Payloads::of_sample(path)
-        .map_err(|error| explained(fullbore_engine::generate::Error::from(error)))?;
+        .map_err(|error| explained(fullbore_simulators::generate::Error::from(error)))?;
     let (kind, template) = sample.template().context("a sample without a header")?;
     let frame_bytes = FrameCodec::any_day(kind).frame_bytes(&template);
     if let Some(asked) = args.frame {

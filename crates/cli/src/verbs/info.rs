@@ -5,21 +5,21 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
+use fullbore_care::verify;
 use fullbore_core::account::Account;
 use fullbore_core::completeness::Completeness;
 use fullbore_core::device::DeviceEnd;
-use fullbore_core::format::panda::control::Settings;
 use fullbore_core::manifest::{AbsentMember, Fill, Format, Manifest, State, Stream, Times};
 use fullbore_core::marker::{Marker, Position};
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::redundancy::{Followed, Redundancy};
 use fullbore_core::units::{ByteRate, ByteSize};
-use fullbore_engine::clock::Clock;
-use fullbore_engine::store::diagnostics::Diagnostic;
-use fullbore_engine::store::follow::{Durable, FollowState, Follower, Share};
-use fullbore_engine::store::markers;
-use fullbore_engine::store::reader::{Scan, StoredStream as Stored};
-use fullbore_engine::store::verify;
+use fullbore_formats::panda::control::Settings;
+use fullbore_linux::clock::Clock;
+use fullbore_store::diagnostics::Diagnostic;
+use fullbore_store::follow::{Durable, FollowState, Follower, Share};
+use fullbore_store::markers;
+use fullbore_store::reader::{Scan, StoredStream as Stored};
 use serde::Serialize;
 
 use crate::account_table::{self, columns};

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use fullbore_core::name::{Name, ScanName};
-use fullbore_engine::store::catalogue::Selected;
-use fullbore_engine::store::follow::{FollowState, Follower};
+use fullbore_store::catalogue::Selected;
+use fullbore_store::follow::{FollowState, Follower};
 
 use super::scan_arg;
 use crate::hint::explained;

@@ -6,7 +6,7 @@ use clap::Args as ClapArgs;
 use fullbore_core::completeness::Completeness;
 use fullbore_core::device::DeviceEnd;
 use fullbore_core::units::ByteSize;
-use fullbore_engine::store::catalogue::{self, Entry};
+use fullbore_store::catalogue::{self, Entry};
 
 use crate::account_table::columns;
 use crate::hint::explained;

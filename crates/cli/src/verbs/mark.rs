@@ -7,9 +7,9 @@ use anyhow::{Context, bail};
 use clap::Args as ClapArgs;
 use fullbore_core::marker::{Marker, Position, Text};
 use fullbore_core::name::ScanName;
-use fullbore_core::time::Tai;
-use fullbore_engine::store::catalogue::{self, ScanState};
-use fullbore_engine::store::markers::{self, Moment, Set};
+use fullbore_store::catalogue::{self, ScanState};
+use fullbore_store::markers::{self, Moment, Set};
+use fullbore_time::Tai;
 use serde::Serialize;
 
 use crate::hint::explained;

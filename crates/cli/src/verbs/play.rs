@@ -9,18 +9,17 @@ use clap::Args as Arguments;
 use fullbore_core::device::DeviceEnd;
 use fullbore_core::endpoint::{self, Endpoint, UdpTarget};
 use fullbore_core::name::{Name, ScanName};
-use fullbore_core::time::Tai;
 use fullbore_core::units::{ByteRate, ByteSize};
-use fullbore_engine::generate::Progress;
-use fullbore_engine::pace::{CATCH_UP, LatenessSummary, Waiting};
-use fullbore_engine::replayer::{
-    FrameFile, Lag, Looking, PlaybackStream, Replay, Report, Settings, Speed, StoredFrames,
-    wait_for_delay,
+use fullbore_replay::pace::{CATCH_UP, LatenessSummary, Waiting};
+use fullbore_replay::{
+    FrameFile, Lag, Looking, PlaybackStream, Progress, Replay, Report, Settings, Speed,
+    StoredFrames, wait_for_delay,
 };
-use fullbore_engine::store::catalogue::Selected;
-use fullbore_engine::store::follow::{FollowState, Follower};
-use fullbore_engine::store::read;
-use fullbore_engine::store::reader::{Scan, StoredStream};
+use fullbore_store::catalogue::Selected;
+use fullbore_store::follow::{FollowState, Follower};
+use fullbore_store::read;
+use fullbore_store::reader::{Scan, StoredStream};
+use fullbore_time::Tai;
 
 use super::device::{self, Part};
 use super::position::Position;
@@ -524,7 +523,7 @@ impl<'a> Source<'a> {
         args: &Args,
         streams: usize,
         span: &Settings,
-    ) -> anyhow::Result<Box<dyn fullbore_engine::replayer::FrameSource + 'a>> {
+    ) -> anyhow::Result<Box<dyn fullbore_replay::FrameSource + 'a>> {
         Ok(match self {
             Source::File(path) => Box::new(FrameFile::open(&path, args.fps, args.near)?),
             Source::Device(part) => Box::new(device::frames(&part, args.fps)?),
@@ -641,7 +640,7 @@ mod tests {
 
     #[test]
     fn a_replay_out_of_time_says_how_far_and_what_may_help() {
-        let sent = fullbore_engine::generate::Sent {
+        let sent = fullbore_replay::Sent {
             seconds: 12.5,
             lateness: LatenessSummary { packets: 1000, late: 40, ..LatenessSummary::default() },
             ..Default::default()

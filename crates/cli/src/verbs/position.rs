@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fullbore_core::time::Tai;
+use fullbore_time::Tai;
 
 /// A position in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
-use fullbore_engine::store::retention;
+use fullbore_care::retention;
 use serde::Serialize;
 
 use crate::hint::explained;

@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
 use clap::Args as ClapArgs;
+use fullbore_care::redundancy::restore::{self, Options, Restored};
 use fullbore_core::name::ScanName;
 use fullbore_core::units::ByteSize;
-use fullbore_engine::store::catalogue::{Entry, ScanState};
-use fullbore_engine::store::lock;
-use fullbore_engine::store::redundancy::restore::{self, Options, Restored};
+use fullbore_store::catalogue::{Entry, ScanState};
+use fullbore_store::lock;
 
 use crate::hint::explained;
 use crate::output::{self, Output, count};

@@ -6,39 +6,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::Args as ClapArgs;
+use clap::{Arg, Args as ClapArgs, Command};
 use fullbore_core::affinity::{AffinityPolicy, SchedulingPolicy};
-use fullbore_core::completeness::Planned;
-use fullbore_core::device::{BytesStream, DeviceEnd};
 use fullbore_core::endpoint::{FileTarget, Parameter, UdpSource};
-use fullbore_core::format::panda::PandaSource;
-use fullbore_core::manifest::State;
-use fullbore_core::name::{Name, ScanName};
+use fullbore_core::panda::PandaSource;
 use fullbore_core::redundancy::Scheme;
 use fullbore_core::retention::Retention;
-use fullbore_core::time::Tai;
 use fullbore_core::units::ByteSize;
-use fullbore_engine::clock::Clock;
-use fullbore_engine::recorder::{
-    Event, EventHandler, Limit, PandaConfig, RecordError, Recorder, RecordingConfig, Sealed,
-    SourceConfig, StopHandle,
-};
-use fullbore_engine::ring::Taps;
-use fullbore_engine::sink::device::DeviceResult;
-use fullbore_engine::sink::{SinkConfig, StoreConfig};
-use fullbore_recording::RetentionThread;
+use fullbore_engine::recorder::{Event, RecordingConfig};
+use fullbore_engine::sink::SinkConfig;
+use fullbore_engine::sink::file::FileConfig;
+use fullbore_linux::stop_handle::StopHandle;
+use fullbore_recording::options::{ClockDrift, ClockOffset};
+use fullbore_recording::{OptionError, RecordingOptions, RetentionThread, store};
+use fullbore_survey::bench::measured::measured;
+use fullbore_time::Tai;
 
-mod clock;
 mod device;
-pub mod into;
-mod panda;
+pub mod panda;
 mod schedule;
-mod stall;
 
-#[cfg(feature = "hdf5")]
-use into::container as record_to;
-
-use crate::hint::{explained, explained_of};
+use crate::config::RecordFile;
+use crate::help;
+use crate::hint::explained;
 use crate::output::{self, Output};
 use crate::screen::Screen;
 use crate::signals;
@@ -128,29 +118,17 @@ use crate::store_arg::StoreArg;
 #[command(verbatim_doc_comment, after_help = parameters())]
 pub struct Args {
     /// The sources of frames.
-    #[arg(required = true, value_name = "SOURCE")]
+    #[arg(value_name = "SOURCE")]
     source: Vec<String>,
     #[command(flatten)]
     store: StoreArg,
     /// Name of the session, such as that of the experiment: letters, digits, `-` and `+`.
-    #[arg(
-        long,
-        value_name = "NAME",
-        required_unless_present_any = ["to", "schedule"],
-        default_value = "",
-        hide_default_value = true
-    )]
-    session: String,
+    #[arg(long, value_name = "NAME")]
+    session: Option<String>,
     /// Name of the scan: letters, digits, `-`, `+` and `_`. --scans appends a number. Other commands call the scan
     /// SESSION_SCAN.
-    #[arg(
-        long,
-        value_name = "NAME",
-        required_unless_present_any = ["to", "schedule"],
-        default_value = "",
-        hide_default_value = true
-    )]
-    scan: String,
+    #[arg(long, value_name = "NAME")]
+    scan: Option<String>,
     /// Record the scans of this schedule, each at its time: TOML, CSV or a VEX file (see docs/howto).
     #[arg(
         long,
@@ -164,9 +142,9 @@ pub struct Args {
     /// For a schedule: how long before its start a scan is armed [default: 5s]
     #[arg(long, value_name = "TIME", value_parser = crate::verbs::sending::duration)]
     lead: Option<Duration>,
-    /// Record this many scans one after the other, without losing a frame between them.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    scans: u32,
+    /// Record this many scans one after the other, without losing a frame between them [default: 1]
+    #[arg(long, value_name = "N")]
+    scans: Option<u32>,
     /// Begin at this time, in UTC: `2026-11-21T18:00:00`. With --duration or --until this is a plan: record reports the
     /// seconds and frames of it that a stream does not cover, and the exit code is 1.
     #[arg(long, value_name = "UTC", conflicts_with_all = ["schedule"])]
@@ -199,18 +177,13 @@ pub struct Args {
     #[arg(long, value_name = "CPU[,CPU…]", value_delimiter = ',')]
     cpus: Vec<usize>,
     /// Cores of capture threads and writers: `auto` chooses by the machine's cores, nodes and interrupts, and pins nothing
-    /// if there are too few cores; `off`; or cores for either: capture=2-3,writers=4-7
-    #[arg(
-        long,
-        value_name = "auto|off|capture=CPUS,writers=CPUS",
-        default_value = "auto",
-        conflicts_with = "cpus"
-    )]
-    place: AffinityPolicy,
+    /// if there are too few cores; `off`; or cores for either: capture=2-3,writers=4-7 [default: auto]
+    #[arg(long, value_name = "auto|off|capture=CPUS,writers=CPUS", conflicts_with = "cpus")]
+    place: Option<AffinityPolicy>,
     /// Priority of these threads: `auto` uses SCHED_FIFO if capture threads have their own cores, else a lower nice value;
-    /// `off`; or `fifo:N` on any machine, with N from 1 to 49
-    #[arg(long, value_name = "auto|off|fifo:N", default_value = "auto")]
-    priority: SchedulingPolicy,
+    /// `off`; or `fifo:N` on any machine, with N from 1 to 49 [default: auto]
+    #[arg(long, value_name = "auto|off|fifo:N")]
+    priority: Option<SchedulingPolicy>,
     /// Longest time until written data is durable [default: 250ms]. A block is written when it is full. Once a second, the
     /// unfinished blocks of slow streams are saved for `recover`
     #[arg(long, value_name = "TIME", value_parser = crate::verbs::sending::duration)]
@@ -220,8 +193,12 @@ pub struct Args {
     /// `convert`. A file takes one stream, and so does each of several devices (one --to each, or device:A,device:B)
     #[arg(long, value_name = "DEVICE|HDF5|FILE|-", conflicts_with = "chunk")]
     to: Vec<String>,
-    #[command(flatten)]
-    device: device::Options,
+    /// The name of a device whose data may be overwritten; once for each such device
+    #[arg(long, value_name = "DEVICE")]
+    overwrite: Vec<PathBuf>,
+    /// For a device: read and discard the rest of the source after the last chunk, or after a stop.
+    #[arg(long)]
+    flush: bool,
     /// For a PandA: arm it when all is ready, and again after each acquisition.
     #[arg(long)]
     arm: bool,
@@ -243,46 +220,65 @@ pub struct Args {
     /// out.
     #[arg(long, value_name = "DIR[,DIR…]", value_delimiter = ',', conflicts_with = "to")]
     new_member: Vec<PathBuf>,
-    #[command(flatten)]
-    clock: clock::ClockArgs,
+    /// Warn if the time stamps of a stream differ from the host's clock by more than this on arrival; `off`: never. The
+    /// account always has the difference. [default: 100ms]
+    #[arg(long, value_name = "TIME|off")]
+    clock_offset: Option<ClockOffset>,
+    /// Warn if the rate of a stream differs from the nominal rate by more than this many parts per million of the host's
+    /// clock; `off`: never. [default: 100]
+    #[arg(long, value_name = "PPM|off")]
+    clock_drift: Option<ClockDrift>,
     /// Draw no live screen.
     #[arg(long)]
     quiet: bool,
 }
 
 impl Args {
-    fn lead(&self) -> Duration {
-        self.lead.unwrap_or(Duration::from_secs(5))
-    }
-
-    fn sources(&self) -> anyhow::Result<Vec<SourceConfig>> {
-        sources_of(&self.source, self.arm, self.reconnect())
-    }
-
-    fn reconnect(&self) -> Duration {
-        self.reconnect.unwrap_or(Duration::from_secs(30))
-    }
-
-    /// Refuses options of another kind of recording, which would have no effect. (The parser does not enforce their
-    /// requirement of --schedule if an argument conflicts with --schedule.)
-    fn refuse_idle(&self) -> anyhow::Result<()> {
-        let (schedule, panda) =
-            (self.schedule.is_some(), self.source.iter().any(|it| is_panda(it)));
-        let idle = [
-            ("--lead", "it is for --schedule", self.lead.is_some() && !schedule),
-            ("--station", "it is for --schedule", self.station.is_some() && !schedule),
-            ("--arm", "it is for a PandA, and none is a source", self.arm && !panda),
-            (
-                "--reconnect",
-                "it is for a PandA, and none is a source",
-                self.reconnect.is_some() && !panda,
-            ),
-        ];
-        match idle.into_iter().find(|(.., idle)| *idle) {
-            Some((option, why, _)) => anyhow::bail!("{option}: {why}"),
-            None => Ok(()),
+    /// The options that are typed.
+    fn options(self) -> RecordingOptions {
+        let Self { source, store, session, scan, schedule, station, lead, scans, .. } = self;
+        let Self { start, duration, bytes, until, buffer, chunk, capture_threads, .. } = self;
+        let Self { cpus, place, priority, sync, to, overwrite, flush, arm, reconnect, .. } = self;
+        let Self { keep, redundancy, new_member, clock_offset, clock_drift, quiet: _, .. } = self;
+        RecordingOptions {
+            source,
+            store: store.store,
+            to,
+            overwrite,
+            flush,
+            session,
+            scan,
+            schedule,
+            station,
+            lead,
+            scans,
+            start,
+            duration,
+            bytes,
+            until,
+            buffer,
+            chunk,
+            capture_threads,
+            cpus,
+            place,
+            priority,
+            sync,
+            arm,
+            reconnect,
+            keep,
+            redundancy,
+            new_member,
+            clock_offset,
+            clock_drift,
         }
     }
+}
+
+/// The command with the arguments that it requires if no file has them.
+pub fn with_requirements(record: Command) -> Command {
+    let named = |arg: Arg| arg.required_unless_present_any(["to", "schedule"]);
+    let record = record.mut_arg("source", |arg| arg.required(true));
+    record.mut_arg("session", named).mut_arg("scan", named)
 }
 
 /// The parameters of a source's endpoint, for the help.
@@ -304,401 +300,142 @@ fn parameters_of(scheme: &str, parameters: &[Parameter]) -> String {
     text
 }
 
-/// Runs the command.
-pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
-    let quiet = args.quiet;
-    args.refuse_idle()?;
-    if !args.to.is_empty() {
-        device::refuse_store(&args)?;
-    }
-    if args.to.iter().any(|to| DeviceEnd::is_meant(to)) {
-        let ends = crate::verbs::device::ends(&args.to);
-        let others = ends.iter().find(|end| !DeviceEnd::is_meant(end));
-        anyhow::ensure!(
-            others.is_none(),
-            "--to: a recording goes to devices or to a container, not to both"
-        );
-        return device::run(args, ends, output);
-    }
-    if let [to, more @ ..] = args.to.as_slice() {
-        anyhow::ensure!(more.is_empty(), "--to: a recording goes into one container or file");
-        if FileTarget::is_meant(to) {
-            device::refuse_options(&args, "a file", false)?;
-            let target = FileTarget::parse(to).map_err(|error| explained_of(to, error))?;
-            return into::file(&args, target, output);
-        }
-        device::refuse_options(&args, "a container", true)?;
-        return record_to(&args, to, output);
-    }
-    if let Some(file) = args.schedule.clone() {
-        return schedule::run(&args, &file, output);
-    }
-    let keep = args.keep;
-    let plan = resolve(args)?;
-    let retention =
-        keep.map(|keep| RetentionThread::start(plan.members().to_vec(), keep)).transpose();
-    let retention = retention.context("starting the retention thread")?;
-    record(plan, retention, output, quiet, |_| ())
+/// Runs the command. Options of the file complete those that are typed.
+pub fn run(args: Args, file: RecordFile, output: Output) -> anyhow::Result<ExitCode> {
+    let quiet = args.quiet || file.shown.quiet;
+    let typed = args.options();
+    let given = typed.given();
+    let options = typed.or(file.options);
+    let of_file: Vec<&str> =
+        options.given().into_iter().filter(|key| !given.contains(key)).collect();
+    let lines = file.lines.among(&of_file);
+    run_with(options, quiet, output).map_err(|error| lines.blame(error))
 }
 
-/// Records, and shows the events. `armed` is called with the handler of events when the recording is armed.
+fn run_with(options: RecordingOptions, quiet: bool, output: Output) -> anyhow::Result<ExitCode> {
+    let (options, default) = in_some_store(options)?;
+    let made = |path: &PathBuf| {
+        std::fs::create_dir_all(path)
+            .with_context(|| format!("making the default store {}", path.display()))
+    };
+    if options.schedule.is_some() {
+        return schedule::run(options, default.as_ref().map(|path| || made(path)), quiet, output);
+    }
+    let config = match options.resolve() {
+        Ok(config) => config,
+        Err(OptionError::Missing { options }) => return Ok(help::missing("record", &options)),
+        Err(error) => return Err(explained(error)),
+    };
+    default.as_ref().map(made).transpose()?;
+    let members = config.members().to_vec();
+    let retention = options.keep.map(|keep| RetentionThread::start(members, keep)).transpose();
+    let retention = retention.context("starting the retention thread")?;
+    record(with_measured(config), retention, output, quiet)
+}
+
+/// The options with the user's own store, if they name neither a store nor another target. Also returns the directory
+/// that is to be made for it.
+fn in_some_store(
+    mut options: RecordingOptions,
+) -> anyhow::Result<(RecordingOptions, Option<PathBuf>)> {
+    let mut default = None;
+    if options.store.is_empty() && options.to.is_empty() {
+        options.store = store::of_environment();
+        if options.store.is_empty() {
+            default = Some(store::default_directory().map_err(explained)?);
+            options.store.extend(default.clone());
+        }
+    }
+    Ok((options, default))
+}
+
+/// Adds what benchmarks say of the disks.
+fn with_measured(mut config: RecordingConfig) -> RecordingConfig {
+    if let SinkConfig::Store(store) = &mut config.sink {
+        let disks = measured(&store.members);
+        (store.stall, store.disk_rate) = (disks.stall, disks.disk_rate);
+    }
+    config
+}
+
+/// Records, and shows the events.
 pub fn record(
-    plan: RecordingConfig,
+    config: RecordingConfig,
     retention: Option<RetentionThread>,
     output: Output,
     quiet: bool,
-    armed: impl FnOnce(&mut EventHandler<'_>),
 ) -> anyhow::Result<ExitCode> {
+    if let SinkConfig::File(FileConfig { target: FileTarget::Standard }) = &config.sink {
+        output::leave_stdout_to_data();
+    }
     let control = Arc::new(StopHandle::default());
     signals::stop_recording(&control)?;
+    let forecast = panda::Forecasts::of(&config);
     let mut screen = Screen::new(output, quiet)?;
-    let (mut code, mut sealed_scans) = (output::GOOD, 0);
-    let (wanted, of_pandas) = (plan.scan_count(), plan.has_acquisitions());
-    let mut advice = panda::OverrunAdvice::default();
     let mut tell = |event: &Event| {
-        match event {
-            Event::Sealed(sealed) => {
-                code = code.max(judge(sealed));
-                sealed_scans += 1;
-            }
-            Event::Missed { .. } => code = code.max(output::FOUND),
-            Event::Source(report) if panda::is_loss(&report.event) => {
-                code = code.max(output::FOUND);
-            }
-            _ => {}
-        }
         screen.event(event);
-        advice.after(event).iter().for_each(|event| screen.event(event));
-        tell_of(retention.as_ref(), event, &mut screen);
-    };
-    let recorder = match Recorder::arm(plan, &mut tell) {
-        Ok(recorder) => recorder,
-        Err(error) => {
-            screen.end();
-            device::tell_of_addresses(&error, output);
-            return Err(explained(error));
+        if matches!(event, Event::Armed(_)) {
+            forecast.tell(output, &mut |event| screen.event(event));
         }
     };
-    armed(&mut tell);
-    let ended = recorder.run(&control, &mut tell);
-    if !matches!(ended, Err(RecordError::Left { .. })) {
-        finish(retention, &mut screen);
-    }
-    if ended.is_ok() && of_pandas && sealed_scans < wanted.unwrap_or(1) {
-        let text = match wanted {
-            None => "ended before any acquisition came: nothing is recorded".to_owned(),
-            Some(wanted) => {
-                format!("ended before its time: {sealed_scans} of {wanted} acquisitions came")
-            }
-        };
-        screen.event(&Event::Warning { text });
-        code = code.max(output::FOUND);
-    }
+    let ended = fullbore_recording::record(config, retention, &control, &mut tell);
     screen.end();
-    ended.map_err(explained)?;
-    Ok(ExitCode::from(code))
-}
-
-/// Notifies the retention thread of a sealed scan, and shows its events.
-fn tell_of(retention: Option<&RetentionThread>, event: &Event, screen: &mut Screen) {
-    let Some(retention) = retention else { return };
-    if matches!(event, Event::Sealed(_)) {
-        retention.scan_sealed();
-    }
-    retention.told().iter().for_each(|event| screen.event(event));
-}
-
-fn finish(retention: Option<RetentionThread>, screen: &mut Screen) {
-    let told = retention.map_or(Vec::new(), RetentionThread::finish);
-    told.iter().for_each(|event| screen.event(event));
-}
-
-#[cfg(not(feature = "hdf5"))]
-fn record_to(_: &Args, _: &str, _: Output) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("--to: this program was built without HDF5")
-}
-
-fn is_panda(text: &str) -> bool {
-    text.trim_start().starts_with("panda:")
-}
-
-/// The sources in the order of the arguments.
-pub fn sources_of(
-    texts: &[String],
-    arm: bool,
-    reconnect: Duration,
-) -> anyhow::Result<Vec<SourceConfig>> {
-    let mut pandas = pandas_of(texts)?.into_iter();
-    let mut sources = Vec::new();
-    for text in texts {
-        if is_panda(text) {
-            let panda = |source| PandaConfig { source, arm, reconnect, dump: None };
-            sources.extend(pandas.next().map(panda).map(SourceConfig::Panda));
-        } else if BytesStream::is_meant(text) {
-            let stream = BytesStream::parse(text).map_err(|error| explained_of(text, error))?;
-            sources.push(SourceConfig::from(stream));
-        } else {
-            let ports = UdpSource::parse(text).map_err(|error| explained_of(text, error))?;
-            sources.extend(ports.into_iter().map(SourceConfig::from));
+    match ended {
+        Ok(outcome) => Ok(output::exit_code(outcome.outcome)),
+        Err(error) => {
+            device::tell_of_addresses(&error, output);
+            Err(explained(error))
         }
     }
-    Ok(sources)
-}
-
-/// The cores of --cpus, else of --place.
-fn place_of(cpus: Vec<usize>, place: AffinityPolicy) -> AffinityPolicy {
-    if cpus.is_empty() { place } else { AffinityPolicy::InTurn(cpus) }
-}
-
-/// The PandAs among the sources. If several have no name, they are numbered.
-fn pandas_of(sources: &[String]) -> anyhow::Result<Vec<PandaSource>> {
-    let parse = |text: &String| PandaSource::parse(text).map_err(|error| explained_of(text, error));
-    let texts = sources.iter().filter(|text| is_panda(text));
-    told_apart(texts.map(parse).collect::<anyhow::Result<Vec<_>>>()?)
-}
-
-/// Numbers the PandAs without names, if there are several.
-pub fn told_apart(mut pandas: Vec<PandaSource>) -> anyhow::Result<Vec<PandaSource>> {
-    let unnamed: Vec<&mut PandaSource> =
-        pandas.iter_mut().filter(|panda| panda.name.as_str() == "panda").collect();
-    if unnamed.len() > 1 {
-        for (number, panda) in (1..).zip(unnamed) {
-            panda.name = format!("panda{number}").parse().context("the name of a stream")?;
-        }
-    }
-    Ok(pandas)
-}
-
-/// The shortest sync interval: more frequent syncs would occupy the disk completely.
-const SHORTEST_SYNC: Duration = Duration::from_millis(1);
-
-/// The longest sync interval.
-const LONGEST_SYNC: Duration = Duration::from_secs(3600);
-
-/// The most scans of one series: a day with a scan every second.
-const MOST_SCANS: u32 = 86_400;
-
-/// Converts arguments to a recording's configuration.
-fn resolve(args: Args) -> anyhow::Result<RecordingConfig> {
-    let sources = args.sources()?;
-    let without_pandas = !args.source.iter().any(|text| is_panda(text));
-    let session = Name::session(&args.session).context("--session")?;
-    let scans = scan_names(&session, &args.scan, args.scans)?;
-    check_limits(&args)?;
-    if args.scans > 1 && without_pandas {
-        if let Some(duration) = args.duration {
-            check_series(duration)?;
-        }
-        let ends = args.duration.is_some() || args.bytes.is_some();
-        anyhow::ensure!(ends, "--scans needs --duration or --bytes, to know where a scan ends");
-        anyhow::ensure!(
-            args.until.is_none(),
-            "--until ends all scans: use --duration with --scans"
-        );
-    }
-    let (limit, planned) = when(&args, without_pandas)?;
-    let members = args.store.members_to_write()?;
-    if let Some(other) = args.new_member.iter().find(|path| !members.contains(path)) {
-        anyhow::bail!("--new-member {} is not a member in --store", other.display());
-    }
-    let stall::Measured { stall, disk_rate } = stall::measured(&members);
-    Ok(RecordingConfig {
-        sources,
-        sink: SinkConfig::Store(StoreConfig {
-            members,
-            chunk: args.chunk,
-            redundancy: args.redundancy,
-            stall,
-            disk_rate,
-            degraded_start: None,
-            new_members: args.new_member,
-        }),
-        scans,
-        further_scans: 0,
-        start: args.start,
-        limit,
-        planned,
-        pause: None,
-        buffer: args.buffer,
-        capture_threads: args.capture_threads,
-        place: place_of(args.cpus, args.place),
-        priority: args.priority,
-        sync_interval: args.sync,
-        taps: Taps::default(),
-        clock: args.clock.limits(),
-    })
-}
-
-/// The end of a scan, and the plan that its streams have to cover.
-fn when(args: &Args, without_pandas: bool) -> anyhow::Result<(Limit, Planned)> {
-    let mut limit =
-        Limit { duration: args.duration, bytes: args.bytes.map(|size| size.0), until: args.until };
-    if let Some(start) = args.start {
-        anyhow::ensure!(without_pandas, "--start: a PandA's acquisitions begin when it is armed");
-        anyhow::ensure!(start > Clock::new().now(), "--start {start:.1} is past");
-        anyhow::ensure!(
-            args.until.is_none_or(|until| until > start),
-            "--until is before --start: there would be nothing to record"
-        );
-        // The end of a single scan is a time; consecutive scans have durations.
-        if let (Some(duration), 1) = (limit.duration, args.scans) {
-            let end = start.plus_ns(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX));
-            limit.until = Some(limit.until.map_or(end, |until| until.min(end)));
-            limit.duration = None;
-        }
-    }
-    let planned = match without_pandas {
-        true => Planned { begin: args.start, end: limit.until },
-        false => Planned::default(),
-    };
-    Ok((limit, planned))
-}
-
-/// Refuses impossible sizes and times.
-fn check_limits(args: &Args) -> anyhow::Result<()> {
-    for (name, size) in
-        [("--bytes", args.bytes), ("--buffer", args.buffer), ("--chunk", args.chunk)]
-    {
-        anyhow::ensure!(size != Some(ByteSize(0)), "{name} is zero");
-    }
-    anyhow::ensure!(args.duration != Some(Duration::ZERO), "--duration is zero");
-    anyhow::ensure!(
-        args.capture_threads != Some(0),
-        "--capture-threads is zero: nothing would listen"
-    );
-    if let Some(sync) = args.sync {
-        anyhow::ensure!(
-            (SHORTEST_SYNC..=LONGEST_SYNC).contains(&sync),
-            "--sync {} cannot be: it is 1ms to 1h",
-            humantime::format_duration(sync)
-        );
-    }
-    Ok(())
-}
-
-/// The shortest scan of a series: after this time, every stream has continued from one scan to the next.
-const SHORTEST_OF_SERIES: Duration = Duration::from_millis(400);
-
-fn check_series(duration: Duration) -> anyhow::Result<()> {
-    anyhow::ensure!(
-        duration >= SHORTEST_OF_SERIES,
-        "--duration {} is too short for scans one after the other: each lasts 400ms at least",
-        humantime::format_duration(duration)
-    );
-    Ok(())
-}
-
-/// One name, or a name for each scan: `no0001`, `no0002`, …
-fn scan_names(session: &Name, scan: &str, count: u32) -> anyhow::Result<Vec<ScanName>> {
-    anyhow::ensure!(count > 0, "--scans is zero: there would be nothing to record");
-    anyhow::ensure!(count <= MOST_SCANS, "--scans {count} are more than {MOST_SCANS}");
-    let name = |text: String| -> anyhow::Result<ScanName> {
-        Ok(ScanName { session: session.clone(), scan: text.parse().context("--scan")? })
-    };
-    if count == 1 {
-        return Ok(vec![name(scan.to_owned())?]);
-    }
-    (1..=count).map(|number| name(format!("{scan}{number:04}"))).collect()
-}
-
-/// The exit code: not success for missing frames, a plan that is not covered, a degraded disk set, or an abort.
-pub(super) fn judge(sealed: &Sealed) -> u8 {
-    let found = !sealed.completeness.is_good()
-        || !sealed.manifest.wanting().is_empty()
-        || !sealed.devices.iter().all(DeviceResult::is_whole)
-        || sealed.manifest.state == State::Aborted;
-    if found { output::FOUND } else { output::GOOD }
 }
 
 #[cfg(test)]
 mod tests {
-    use fullbore_core::account::{Account, Terms, Verdict};
-    use serde_json::{Value, json};
+    use clap::CommandFactory;
 
     use super::*;
 
-    const NIL: &str = "00000000-0000-0000-0000-000000000000";
-
+    /// Every option of the library can be typed, and every typed one is one of the library's, except those that change
+    /// what is shown.
     #[test]
-    fn frames_that_are_not_there_are_something_found() {
-        let judged_with = |terms: Terms, failure: Option<&str>, state: &str, more: Value| {
-            let mut account = Account::new(fullbore_core::account::CountedBy::FrameTime);
-            account.terms = Terms { expected: terms.sum(), ..terms };
-            account.verdict = Verdict::Consistent;
-            let mut manifest = json!({
-                "version": fullbore_core::manifest::VERSION,
-                "uuid": NIL,
-                "scan": { "session": "s", "scan": "a" },
-                "state": state,
-                "software": "",
-                "host": "",
-                "armed": "2026-11-21T18:00:00.000000000Z",
-                "stopped": null,
-                "members": [{
-                    "uuid": NIL, "path": "/data", "failure": failure, "buffered": false,
-                }],
-                "streams": [],
-            });
-            let more = more.as_object().unwrap().clone();
-            manifest.as_object_mut().unwrap().extend(more);
-            let manifest = serde_json::from_value(manifest).unwrap();
-            judge(&Sealed::of(manifest, vec![account]))
+    fn the_command_has_the_options_of_the_library() {
+        let mut commands = crate::Arguments::command();
+        commands.build();
+        let record = commands.find_subcommand("record").unwrap();
+        let name = |arg: &clap::Arg| match arg.is_positional() {
+            true => Some(arg.get_id().to_string()),
+            false => arg.get_long().map(str::to_owned),
         };
-        let judged = |terms, failure, state| judged_with(terms, failure, state, json!({}));
-        let none = Terms::default();
-        assert_eq!(judged(none, None, "sealed"), output::GOOD);
-        assert_eq!(judged(Terms { written: 1, ..none }, None, "sealed"), output::GOOD);
-        for lost in [
-            Terms { missing: 1, ..none },
-            Terms { overrun: 1, ..none },
-            Terms { damaged: 1, ..none },
-            Terms { late: 1, ..none },
-        ] {
-            assert_eq!(judged(lost, None, "sealed"), output::FOUND, "{lost:?}");
-        }
-        assert_eq!(judged(none, Some("the disk is full"), "sealed"), output::FOUND);
-        assert_eq!(judged(none, None, "aborted"), output::FOUND);
-        let with = |more| judged_with(none, None, "sealed", more);
-        let away = json!({ "away": [{ "path": "/mnt/disk1", "why": "it is not mounted" }] });
-        assert_eq!(with(away), output::FOUND);
-        let parity = |narrow: u64, unprotected: u64| {
-            let followed = json!({
-                "stripes": 4, "chunks": 8, "unprotected": unprotected, "narrow": narrow,
-                "bytes": 9, "most_behind": 0, "after_ms": 1,
-            });
-            json!({ "redundancy": { "data": 2, "parity": 2, "followed": followed } })
-        };
-        assert_eq!(with(parity(0, 0)), output::GOOD);
-        assert_eq!(with(parity(1, 0)), output::FOUND);
-        assert_eq!(with(parity(0, 1)), output::FOUND);
+        let mut typed: Vec<String> = record.get_arguments().filter_map(name).collect();
+        let shown = ["quiet", "json", "log", "config", "help", "version"];
+        typed.retain(|name| !shown.contains(&name.as_str()));
+        let mut known: Vec<&str> = RecordingOptions::KEYS.to_vec();
+        typed.sort();
+        known.sort();
+        assert_eq!(typed, known);
     }
 
     #[test]
-    fn several_pandas_without_a_name_are_numbered() {
-        let named = |texts: &[&str]| {
-            let texts: Vec<String> = texts.iter().map(|text| text.to_string()).collect();
-            let names = pandas_of(&texts).unwrap().into_iter().map(|panda| panda.name.to_string());
-            names.collect::<Vec<_>>()
+    fn what_is_required_may_stand_in_a_file() {
+        let parse = |command: Command, words: &str| {
+            let words = ["fullbore", "record"].into_iter().chain(words.split_whitespace());
+            command.try_get_matches_from(words).is_ok()
         };
-        assert_eq!(named(&["panda://a"]), ["panda"]);
-        let several = ["panda://a", "udp://:5000", "panda://b?name=left", "panda://c"];
-        assert_eq!(named(&several), ["panda1", "left", "panda2"]);
+        let plain = crate::Arguments::command;
+        assert!(parse(plain(), "") && parse(plain(), "--scan a"));
+        let required = || plain().mut_subcommand("record", with_requirements);
+        assert!(!parse(required(), "--session s --scan a") && !parse(required(), "- --scan a"));
+        assert!(parse(required(), "- --session s --scan a") && parse(required(), "- --to -"));
     }
 
     #[test]
-    fn scans_of_a_series_are_not_shorter_than_going_on_takes() {
-        assert!(check_series(Duration::from_millis(400)).is_ok());
-        let error = check_series(Duration::from_millis(399)).unwrap_err();
-        assert!(error.to_string().contains("400ms"), "{error}");
-    }
-
-    #[test]
-    fn several_scans_are_numbered() {
-        let session = Name::session("s").unwrap();
-        let names = scan_names(&session, "no", 3).unwrap();
-        let texts: Vec<String> = names.iter().map(ToString::to_string).collect();
-        assert_eq!(texts, ["s_no0001", "s_no0002", "s_no0003"]);
-        assert!(scan_names(&session, "no", 0).is_err());
-        assert!(scan_names(&session, "../x", 1).is_err());
+    fn what_is_typed_becomes_the_options() {
+        let words = "udp://:1 --store /a,/b --session s --scan a --scans 2 --duration 2s --cpus 1,2 --clock-offset off \
+                     --keep 2d";
+        let args: Args = crate::verbs::typed(words).unwrap();
+        let text = "[record]\nsource = 'udp://:1'\nstore = ['/a', '/b']\nsession = 's'\nscan = 'a'\nscans = 2\n\
+                    duration = '2s'\ncpus = [1, 2]\nclock-offset = 'off'\nkeep = '2d'\n";
+        let file = RecordingOptions::from_toml(text, "record", &[]).unwrap().unwrap();
+        assert_eq!(args.options(), file.options);
     }
 }

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
+use fullbore_care::recover::{self, Options, Outcome, Recovered};
+use fullbore_care::remove::{self, Removed};
 use fullbore_core::completeness::counted;
 use fullbore_core::manifest::State;
 use fullbore_core::name::ScanName;
 use fullbore_core::units::ByteSize;
-use fullbore_engine::store::catalogue::{Entry, ScanState};
-use fullbore_engine::store::recover::{self, Options, Outcome, Recovered};
-use fullbore_engine::store::remove::{self, Removed};
+use fullbore_store::catalogue::{Entry, ScanState};
 
 use crate::glance::{self, Paper, Tone};
 use crate::hint::explained;
@@ -98,8 +98,8 @@ fn recover_files(files: &[PathBuf], output: Output) -> anyhow::Result<ExitCode> 
         ended: bool,
     }
     for file in files {
-        let found = fullbore_engine::sink::hdf5::recover(file).map_err(explained)?;
-        let fullbore_engine::sink::hdf5::Recovered { rows, cut, ended } = found;
+        let found = fullbore_hdf5::recover(file).map_err(explained)?;
+        let fullbore_hdf5::Recovered { rows, cut, ended } = found;
         output.tell(&RecoverFileJson { file, rows, cut, ended }, || match ended {
             true => format!("{}: {rows} rows, ended properly\n", file.display()),
             false => format!("{}: {rows} rows are there, {cut} were cut off\n", file.display()),

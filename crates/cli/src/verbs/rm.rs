@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args as ClapArgs;
+use fullbore_care::remove::{self, Removed};
 use fullbore_core::name::ScanName;
 use fullbore_core::units::ByteSize;
-use fullbore_engine::store::remove::{self, Removed};
 
 use crate::hint::explained;
 use crate::output::{self, Output};

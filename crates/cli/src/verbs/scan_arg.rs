@@ -7,8 +7,8 @@ use std::process::ExitCode;
 
 use fullbore_core::account::Account;
 use fullbore_core::name::{Name, ScanName};
-use fullbore_engine::store::catalogue::{self, Selected};
-use fullbore_engine::store::reader::{Scan, StoredStream};
+use fullbore_store::catalogue::{self, Selected};
+use fullbore_store::reader::{Scan, StoredStream};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 

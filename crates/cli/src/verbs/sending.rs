@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use fullbore_core::endpoint::UdpTarget;
 use fullbore_core::units::{ByteRate, ByteSize};
-use fullbore_engine::generate::{Progress, Sent};
-use fullbore_engine::pace::LatenessSummary;
+use fullbore_replay::pace::LatenessSummary;
+use fullbore_replay::{Progress, Sent};
 
 use crate::hint::explained_of;
 use crate::output::{Output, count};
@@ -60,12 +60,7 @@ pub fn targets(texts: &[String]) -> anyhow::Result<Vec<UdpTarget>> {
     Ok(targets)
 }
 
-/// A duration as typed: `40s`, `1m 30s`.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text).map_err(|_| {
-        "it is no length of time; write for example 40s, or `2h 30m`; leave the option out for no limit".to_owned()
-    })
-}
+pub use fullbore_recording::options::value::parse_duration as duration;
 
 /// The same for a measurement, which cannot have zero duration.
 pub fn some_time(text: &str) -> Result<Duration, String> {

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use clap::{Args as Arguments, Subcommand};
-use fullbore_core::format::panda::PandaSource;
 use fullbore_core::manifest::Format;
+use fullbore_core::panda::PandaSource;
 use fullbore_core::units::ByteSize;
-use fullbore_engine::panda::server::{FIELDS, Fault, Plan, Replay, Server, ServerEvent};
-use fullbore_engine::store::reader::StoredStream;
+use fullbore_simulators::panda::{FIELDS, Fault, Plan, Replay, Server, ServerEvent};
+use fullbore_store::reader::StoredStream;
 
 use crate::hint::{explained, explained_of, with_advice};
 use crate::output::{GOOD, Output};
@@ -140,7 +140,7 @@ fn serve(plan: Plan, output: Output) -> anyhow::Result<ExitCode> {
         let _ = output.tell(&notice, || told(&notice));
     })
     .map_err(|error| {
-        let is_port = matches!(error, fullbore_engine::panda::server::Error::Listen { .. });
+        let is_port = matches!(error, fullbore_simulators::panda::Error::Listen { .. });
         with_advice(error.into(), is_port.then(|| hint.to_owned()))
     })?;
     while !stop.load(Ordering::Relaxed) {

@@ -5,18 +5,18 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Args as ClapArgs;
+use fullbore_care::redundancy::check::RedundancyStatus;
+use fullbore_care::verify::{self, Checked, StreamResult, Verification};
 use fullbore_core::completeness::{counted, grouped};
 use fullbore_core::manifest::State;
 use fullbore_core::name::ScanName;
 use fullbore_core::redundancy::Scheme;
 use fullbore_core::units::ByteSize;
-use fullbore_engine::store::catalogue::{self, Entry};
-use fullbore_engine::store::diagnostics::{Diagnostic, DiagnosticKind};
-use fullbore_engine::store::follow::{FollowCursor, FollowState, Follower};
-use fullbore_engine::store::read::Settings;
-use fullbore_engine::store::reader::Item;
-use fullbore_engine::store::redundancy::check::RedundancyStatus;
-use fullbore_engine::store::verify::{self, Checked, StreamResult, Verification};
+use fullbore_store::catalogue::{self, Entry};
+use fullbore_store::diagnostics::{Diagnostic, DiagnosticKind};
+use fullbore_store::follow::{FollowCursor, FollowState, Follower};
+use fullbore_store::read::Settings;
+use fullbore_store::reader::Item;
 use indicatif::ProgressBar;
 use serde::Serialize;
 

@@ -82,14 +82,14 @@ fn each_status_has_its_words() {
     let anew = anew.completeness();
     assert!(anew.headline.starts_with("UNKNOWN: 1000 frames recorded; the sender restarted"));
     assert!(!anew.is_good());
-    let mut astray = account(written(1000), Verdict::Consistent);
-    astray.out_of_window = 3;
-    let astray = astray.completeness();
+    let mut outside = account(written(1000), Verdict::Consistent);
+    outside.out_of_window = 3;
+    let outside = outside.completeness();
     assert_eq!(
-        astray.headline,
+        outside.headline,
         "INCOMPLETE: 1000 frames recorded, no loss among them; 3 frames came and were not kept"
     );
-    assert!(!astray.is_good());
+    assert!(!outside.is_good());
 }
 
 #[test]
@@ -462,12 +462,19 @@ fn any_account() -> impl Strategy<Value = Account> {
         Just(CountedBy::Nothing)
     ];
     (0..2000u64, counts, any_presence(), 0..2u64, 0..2u64, counted).prop_map(
-        |(written, [missing, overrun, damaged, late], presence, astray, restarts, counted_by)| {
+        |(
+            written,
+            [missing, overrun, damaged, late],
+            presence,
+            out_of_window,
+            restarts,
+            counted_by,
+        )| {
             let terms = Terms { expected: 0, written, missing, overrun, damaged, late };
             let mut account = account(terms, Verdict::Proven);
             account.counted_by = counted_by;
             (account.presence, account.out_of_window, account.restarts) =
-                (presence, astray, restarts);
+                (presence, out_of_window, restarts);
             account.verdict = account.judge();
             account
         },

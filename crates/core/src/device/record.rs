@@ -1,9 +1,8 @@
 //! The record of one block of a scan in the record region.
 
+use fullbore_time::Tai;
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
-
-use crate::time::Tai;
 
 /// Bytes of a record.
 pub const RECORD_BYTES: usize = 64;

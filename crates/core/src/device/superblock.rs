@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use fullbore_time::Tai;
 use serde::Serialize;
 use uuid::Uuid;
 use zerocopy::little_endian::{I64, U32, U64};
@@ -16,7 +17,6 @@ use crate::account::{Account, CountedBy, Presence, Terms, Verdict};
 use crate::completeness::{Completeness, OtherCounts, StreamCompleteness};
 use crate::manifest::State;
 use crate::name::ScanName;
-use crate::time::Tai;
 
 /// The first eight bytes of a copy.
 pub const MAGIC: [u8; 8] = *b"FBDEVICE";

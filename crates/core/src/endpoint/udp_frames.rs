@@ -1,13 +1,14 @@
 //! The parameters for the length and the rate of a port's frames.
 
+use fullbore_formats::framed::FrameKind;
+use fullbore_formats::sequence::Field;
+use fullbore_formats::vdif::Mode;
+
 use super::Error;
 use super::error::together;
 use super::query::Query;
 use super::udp::LARGEST_DATAGRAM;
 use super::udp_source::{SourceFormat, Threads};
-use crate::format::framed::FrameKind;
-use crate::format::sequence::Field;
-use crate::format::vdif::Mode;
 use crate::units::ByteRate;
 
 /// The value of `frame=`.

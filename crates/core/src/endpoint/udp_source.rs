@@ -3,16 +3,17 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use fullbore_formats::FILL;
+use fullbore_formats::framed::FrameKind;
+use fullbore_formats::sequence::Field;
+use fullbore_formats::vdif::Mode;
+
 use super::error::together;
 use super::query::{Parameter, Query, parameter};
 use super::udp::{interface, socket_address, udp_authority};
 use super::udp_frames::{FrameLength, FrameSize, check_sequence, frame_bytes};
 use super::{Authority, Endpoint, Error};
 use crate::account::CountedBy;
-use crate::format::FILL;
-use crate::format::framed::FrameKind;
-use crate::format::sequence::Field;
-use crate::format::vdif::Mode;
 use crate::manifest::Fill;
 use crate::name::Name;
 use crate::units::ByteSize;

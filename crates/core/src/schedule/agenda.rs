@@ -14,9 +14,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use fullbore_time::Tai;
+
 use super::{Planned, Schedule};
 use crate::name::Name;
-use crate::time::Tai;
 
 /// A schedule in progress.
 #[derive(Clone, Debug)]

@@ -4,8 +4,9 @@
 //! others are ignored. Lines that begin with `#` are comments.
 
 use super::{Error, Given, duration, start};
-use crate::time::Tai;
 use std::time::Duration;
+
+use fullbore_time::Tai;
 
 /// True if the first line that is not a comment is a line of names.
 pub fn is_csv(text: &str) -> bool {

@@ -22,10 +22,10 @@ mod vex;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use fullbore_time::{self as time, Tai};
 use serde::Serialize;
 
 use crate::name::{self, Name};
-use crate::time::{self, Tai};
 
 /// The largest text that is read.
 pub const LARGEST: usize = 16 << 20;

@@ -1,7 +1,8 @@
 //! The space that a disk set has for future scans, and the scan that fills it.
 
+use fullbore_time::Tai;
+
 use super::Planned;
-use crate::time::Tai;
 
 /// The space that scans need on a disk set.
 #[derive(Clone, Debug, PartialEq, Eq)]

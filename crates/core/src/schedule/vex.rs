@@ -14,8 +14,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use fullbore_time::Tai;
+
 use super::{Error, Given};
-use crate::time::Tai;
 
 /// True if this is a VEX file: its first statement, after comments, shows it.
 pub fn is_vex(text: &str) -> bool {

@@ -4,8 +4,14 @@ use std::path::Path;
 use std::sync::atomic::AtomicU16;
 use std::sync::{Arc, mpsc};
 
+use fullbore_capture::{Capture, CaptureEvent, StreamNames, WriterQueue};
 use fullbore_core::manifest::Rig;
-use fullbore_core::time::Tai;
+use fullbore_linux::clock::Clock;
+use fullbore_linux::ring::{Notifier, WriterEvent, WriterMetrics};
+use fullbore_linux::sys::memory::Region;
+use fullbore_linux::writer_thread::WriterThread;
+use fullbore_store as store;
+use fullbore_time::Tai;
 
 use super::check::{check, needs, refuse_twins};
 use super::config::RecordingConfig;
@@ -14,18 +20,11 @@ use super::memory::{available_memory, pool_sizes, tell_of_it};
 use super::scan::ActiveScan;
 use super::supervisor::Supervisor;
 use super::thread_placement::{ThreadPlacement, judge_memory, raise_files, rig, standings};
-use crate::clock::Clock;
 use crate::drop_counters;
 use crate::error::RecordError;
 use crate::event::{Armed, Event, EventHandler, MemberState};
-use crate::ring::{Notifier, WriterEvent, WriterMetrics};
-use crate::sink::{self, PendingReplies, Sink, Target, WriterLink, WriterThread};
-use crate::source::{
-    self, Capture, CaptureEvent, CaptureLink, MemoryNeeds, OpenContext, OpenRequest, OpenSource,
-    StreamNames, WriterQueue,
-};
-use crate::store;
-use crate::sys::memory::Region;
+use crate::sink::{self, PendingReplies, Sink, Target, WriterLink};
+use crate::source::{self, CaptureLink, MemoryNeeds, OpenContext, OpenRequest, OpenSource};
 
 /// A recording that is armed.
 pub struct Recorder {

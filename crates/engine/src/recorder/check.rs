@@ -7,14 +7,14 @@ use fullbore_core::affinity::AffinityPolicy;
 use fullbore_core::layout::BLOCK_BYTES;
 use fullbore_core::name::Name;
 use fullbore_core::units::ByteSize;
+use fullbore_device as device;
+use fullbore_linux::clock::Clock;
+use fullbore_linux::sys::sched;
 
 use super::config::RecordingConfig;
-use crate::clock::Clock;
-use crate::device;
 use crate::error::RecordError;
 use crate::sink::device::DeviceConfig;
 use crate::sink::{Needs, SinkConfig};
-use crate::sys::sched;
 
 /// The size of the largest chunk file.
 const LARGEST_CHUNK_BYTES: u64 = 64 << 30;

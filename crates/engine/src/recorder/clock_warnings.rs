@@ -1,12 +1,12 @@
 //! Clock warnings while a recording runs: the streams' clocks against the host's.
 
 use fullbore_core::clock_check::{ClockLimits, ClockReporter};
-use fullbore_core::time::leap;
+use fullbore_linux::clock::Clock;
+use fullbore_linux::sys::clock::is_synchronised;
+use fullbore_time::leap;
 
 use super::scan::ActiveScan;
-use crate::clock::Clock;
 use crate::event::{Event, EventHandler};
-use crate::sys::clock::is_synchronised;
 
 /// A step of the host's clock of at least this length causes a warning.
 const STEP_NS: i64 = 500_000_000;

@@ -7,10 +7,10 @@ use fullbore_core::affinity::{AffinityPolicy, SchedulingPolicy};
 use fullbore_core::clock_check;
 use fullbore_core::completeness::Planned;
 use fullbore_core::name::ScanName;
-use fullbore_core::time::Tai;
 use fullbore_core::units::ByteSize;
+use fullbore_linux::ring::Taps;
+use fullbore_time::Tai;
 
-use crate::ring::Taps;
 use crate::sink::SinkConfig;
 use crate::source::{Ending, SourceConfig};
 

@@ -3,10 +3,10 @@
 //! Capture threads log in the spans `scan` and `stream`, and writers with the path of their member. A program that uses
 //! the engine installs a subscriber, or none.
 
+use fullbore_core::panda::{SourceEvent, SourceReport};
 use tracing::{debug, error, info, trace, warn};
 
-use crate::event::{Armed, Event, EventHandler, SourceReport};
-use crate::panda::capture::SourceEvent;
+use crate::event::{Armed, Event, EventHandler};
 
 /// A handler that logs each event, and then passes it on.
 pub(super) fn logged<'a>(tell: &'a mut EventHandler<'_>) -> impl FnMut(&Event) + 'a {

@@ -3,15 +3,15 @@
 use fullbore_core::layout::BLOCK_BYTES;
 use fullbore_core::memory_budget::{Backlog, BudgetInputs, DiskRate, MemoryBudget, Stall};
 use fullbore_core::units::{ByteRate, ByteSize};
+use fullbore_linux::clock::Clock;
+use fullbore_store as store;
 
 use super::check::check_chunk;
 use super::config::RecordingConfig;
-use crate::clock::Clock;
 use crate::error::RecordError;
 use crate::event::{Event, EventHandler, Memory};
 use crate::sink::SinkConfig;
 use crate::source::{MemoryNeeds, SourceConfig};
-use crate::store;
 
 /// Default block memory of all sources that cannot wait together, if no rate is known.
 const POOL_BYTES: u64 = 2 << 30;

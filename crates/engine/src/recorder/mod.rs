@@ -31,10 +31,9 @@ mod thread_placement;
 pub use crate::error::RecordError;
 pub use crate::event::{
     Armed, Event, EventHandler, MemberState, Memory, Phase, Progress, Sealed, SealedFile,
-    SourceReport, StreamState, WriteReport,
+    StreamState, WriteReport,
 };
 pub use crate::source::{PandaConfig, SourceConfig};
 pub use arm::Recorder;
 pub use config::{Limit, RecordingConfig};
 pub use preflight::{PreflightReport, free_bytes, preflight, slow_disks};
-pub use supervisor::StopHandle;

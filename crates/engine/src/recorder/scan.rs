@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use fullbore_capture::{ScanContext, StreamLayout, StreamMetrics, discovered};
 use fullbore_core::account::Account;
 use fullbore_core::completeness::Planned;
 use fullbore_core::gap::Ranges;
 use fullbore_core::high_water::HighWaterHistory;
 use fullbore_core::manifest::{Format, Manifest, State, Stream, VERSION};
 use fullbore_core::name::{Name, ScanName};
-use fullbore_core::time::Tai;
+use fullbore_time::Tai;
 use uuid::Uuid;
 
 use super::config::RecordingConfig;
@@ -20,7 +21,7 @@ use crate::error::RecordError;
 use crate::event::StreamState;
 use crate::lifecycle::Lifecycle;
 use crate::sink::{PendingReplies, ScanSink, Sink};
-use crate::source::{ScanContext, SourceConfig, StreamLayout, StreamMetrics};
+use crate::source::SourceConfig;
 
 /// A scan that is being recorded and is not sealed yet.
 pub struct ActiveScan {
@@ -311,7 +312,7 @@ fn state_of(name: &Name, silent: bool, gauge: &StreamMetrics) -> StreamState {
         damaged: read(&gauge.damaged),
         late: read(&gauge.late),
         foreign: read(&gauge.foreign),
-        astray: read(&gauge.astray),
+        out_of_window: read(&gauge.out_of_window),
         unrecorded: read(&gauge.unrecorded),
         excluded: read(&gauge.excluded),
         high_water: (read(&gauge.high_water), read(&gauge.pool_blocks)),
@@ -333,22 +334,5 @@ fn acquisition_to_come() -> Format {
         connections: Vec::new(),
         notes: Vec::new(),
         settings: None,
-    }
-}
-
-/// Builds the manifest entry of a stream that capture has opened.
-pub(crate) fn discovered(shape: &StreamLayout, format: &Format, directory: String) -> Stream {
-    Stream {
-        name: shape.name.clone(),
-        directory,
-        source: shape.source.clone(),
-        format: format.clone(),
-        stripped_bytes: shape.stripped_bytes,
-        geometry: Some(shape.geometry),
-        fill: shape.fill,
-        blocks: 0,
-        bytes: 0,
-        account: None,
-        renamed: None,
     }
 }

@@ -3,19 +3,20 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use fullbore_capture::CUT_PATIENCE;
 use fullbore_core::account::{
     Account, CountedBy, Edge, Host, HostMember, Presence, judge_together,
 };
 use fullbore_core::completeness::TOLERANCE_NS;
 use fullbore_core::manifest::{Member, State, Stream, Summary};
-use fullbore_core::time::Tai;
+use fullbore_linux::ring::WriterMetrics;
+use fullbore_linux::sys::clock::is_synchronised;
+use fullbore_time::Tai;
 
 use super::scan::ActiveScan;
 use crate::error::RecordError;
 use crate::event::Sealed;
-use crate::ring::WriterMetrics;
-use crate::source::{CUT_PATIENCE, SourceConfig};
-use crate::sys::clock::is_synchronised;
+use crate::source::SourceConfig;
 
 /// A stream that lacks at least this time at an end, which another stream has, is reported.
 const NOTICEABLE_NS: i64 = 250_000_000;
@@ -69,9 +70,9 @@ fn add_drop_counters(scan: &mut ActiveScan, sources: &[SourceConfig]) {
         let Some(path) = source_of(stream, sources).and_then(|source| source.network()) else {
             continue;
         };
-        let (shared, unread) = scan.shared.until(after, path.address, path.interface);
+        let (shared, unavailable) = scan.shared.until(after, path.address, path.interface);
         account.drop_counters.extend(shared);
-        account.unavailable_counters.extend(unread);
+        account.unavailable_counters.extend(unavailable);
     }
 }
 

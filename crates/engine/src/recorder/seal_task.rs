@@ -6,12 +6,12 @@ use std::thread::{Builder, JoinHandle};
 
 use fullbore_core::manifest::{Manifest, State};
 use fullbore_core::name::ScanName;
+use fullbore_linux::ring::WriterMetrics;
 
 use super::scan::ActiveScan;
 use super::seal::seal;
 use crate::error::RecordError;
 use crate::event::Sealed;
-use crate::ring::WriterMetrics;
 use crate::source::SourceConfig;
 
 /// The inputs of sealing.

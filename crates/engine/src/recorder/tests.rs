@@ -7,21 +7,20 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use fullbore_care::recover;
 use fullbore_core::endpoint::UdpSource;
 use fullbore_core::manifest::{MANIFEST_FILE, Manifest, State};
 use fullbore_core::units::ByteSize;
+use fullbore_linux::stop_handle::StopHandle;
+use fullbore_store::inventory::side_file;
+use fullbore_store::lock::is_held;
+use fullbore_store::stall_hooks::{Hung, hang, hang_writer, kill_writer};
+use fullbore_store::testing::{Store, StreamPlan};
 use tempfile::TempDir;
 
-use super::{
-    Event, Limit, RecordError, Recorder, RecordingConfig, SourceConfig, StopHandle, preflight,
-};
+use super::{Event, Limit, RecordError, Recorder, RecordingConfig, SourceConfig, preflight};
 use crate::sink::store::disk_set;
 use crate::sink::{SinkConfig, StoreConfig};
-use crate::store::inventory::side_file;
-use crate::store::lock::is_held;
-use crate::store::recover;
-use crate::store::stall_hooks::{Hung, hang, hang_writer, kill_writer};
-use crate::store::testing::{Store, StreamPlan};
 
 struct Members {
     roots: Vec<PathBuf>,

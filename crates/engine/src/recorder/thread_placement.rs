@@ -11,18 +11,18 @@ use fullbore_core::affinity::{
 use fullbore_core::completeness::counted;
 use fullbore_core::manifest::{Pages, Rig, Thread};
 use fullbore_core::units::ByteSize;
+use fullbore_linux::ring::pages_of;
+use fullbore_linux::sys::memory::{HUGE_PAGE, Region};
+use fullbore_linux::sys::sched;
+use fullbore_linux::thread_config::{ThreadConfig, ThreadStatus, sessions_are_groups};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::arm::Running;
 use super::config::RecordingConfig;
 use crate::error::RecordError;
 use crate::event::{Event, EventHandler};
-use crate::ring::pages_of;
 use crate::sink::Target;
 use crate::source::{SourceConfig, Streams};
-use crate::sys::memory::{HUGE_PAGE, Region};
-use crate::sys::sched;
-use crate::thread_config::{ThreadConfig, ThreadStatus, sessions_are_groups};
 use crate::topology::{self, NetworkPath};
 
 /// Files that a stream has open on a member: the chunk, the next one, the index, and one that is being closed.

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use fullbore_core::account::Account;
 use fullbore_core::manifest::{self, Manifest, State};
+use fullbore_linux::ring::{WriterCommand, WriterEvent};
+use fullbore_linux::sys::memory::Region;
+use fullbore_linux::writer_thread::WriterThread;
 use uuid::Uuid;
 
-use super::{ScanSink, Sink, Target, WriterLink, WriterThread};
+use super::{ScanSink, Sink, Target, WriterLink};
 use crate::error::RecordError;
-use crate::ring::{WriterCommand, WriterEvent};
-use crate::sys::memory::Region;
 
 /// The path in events and manifests.
 const NOWHERE: &str = "(discarded)";

@@ -18,41 +18,38 @@
 //! - [`ScanSink`] is the part of the sink for one scan, off the data path: [`claim`](ScanSink::claim) its names,
 //!   [`begin`](ScanSink::begin), learn of streams, [`seal`](ScanSink::seal), or [`discard`](ScanSink::discard).
 //!
-//! A writer answers every [`WriterCommand::Write`](crate::ring::WriterCommand) with one reply, and every `Finish` with
-//! one [`WriterEvent::Finished`](crate::ring::WriterEvent). It never blocks a capture thread.
+//! A writer answers every [`WriterCommand::Write`](fullbore_linux::ring::WriterCommand) with one reply, and every
+//! `Finish` with one [`WriterEvent::Finished`](fullbore_linux::ring::WriterEvent). It never blocks a capture thread.
 
 #[cfg(feature = "hdf5")]
 pub mod container;
 pub mod device;
 pub mod discard;
 pub mod file;
-#[cfg(feature = "hdf5")]
-pub mod hdf5;
 pub mod store;
 
 use std::collections::BTreeMap;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, mpsc};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
+use fullbore_capture::StreamMetrics;
 use fullbore_core::account::Account;
 use fullbore_core::device::Span;
 use fullbore_core::manifest::{Manifest, State, Stream};
 use fullbore_core::redundancy::Scheme;
+use fullbore_linux::overlap::Range;
+use fullbore_linux::ring::{FullBlock, Notifier, WriterEvent, WriterMetrics, WriterReply};
+use fullbore_linux::sys::memory::Region;
+use fullbore_linux::thread_config::ThreadConfig;
+use fullbore_linux::writer_thread::WriterThread;
+use fullbore_store::CaptureQueue;
+use fullbore_store::partial_blocks::PartialBlockJournal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::error::RecordError;
 use crate::event::{EventHandler, SealedFile};
-use crate::ring::{FullBlock, Notifier, WriterEvent, WriterMetrics, WriterReply};
-use crate::source::StreamMetrics;
-use crate::source::bytes::Range;
-use crate::store::CaptureQueue;
-use crate::store::partial_blocks::PartialBlockJournal;
-use crate::sys::memory::Region;
-use crate::thread_config::{ThreadConfig, ThreadStatus};
 
 pub use store::StoreConfig;
 pub use store::metadata_writer::PendingReplies;
@@ -199,60 +196,6 @@ impl WriterLink {
         self.metrics.backlog_bytes.fetch_sub(bytes.into(), Relaxed);
         // The return queue has room for all blocks. If the capture thread is gone, the memory is freed with the queue.
         let _ = self.queues[queue].returned.push(reply);
-    }
-}
-
-/// The thread of a writer. It ends when the capture ends of all its queues have been dropped.
-pub struct WriterThread {
-    thread: JoinHandle<()>,
-    notifier: Arc<Notifier>,
-    status: ThreadStatus,
-    unpinned: Option<io::Error>,
-}
-
-impl WriterThread {
-    /// A thread that runs with this affinity and priority. `unpinned` is the reason why the kernel has not pinned all
-    /// block memory.
-    pub(crate) fn new(
-        thread: JoinHandle<()>,
-        notifier: Arc<Notifier>,
-        status: ThreadStatus,
-        unpinned: Option<io::Error>,
-    ) -> Self {
-        Self { thread, notifier, status, unpinned }
-    }
-
-    /// Starts a writer. The closure `work` runs on the new thread and receives the notifier.
-    pub fn spawn(
-        name: &str,
-        notifier: Arc<Notifier>,
-        thread_config: ThreadConfig,
-        work: impl FnOnce() + Send + 'static,
-    ) -> io::Result<Self> {
-        let (ready, answer) = mpsc::channel();
-        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
-            // The receiver is gone only if the thread that started this one is gone.
-            let _ = ready.send(thread_config.apply());
-            work();
-        })?;
-        let status = answer.recv().map_err(|_| io::Error::other("the thread ended at once"))?;
-        Ok(Self { thread, notifier, status, unpinned: None })
-    }
-
-    /// The affinity and priority of the thread.
-    pub fn status(&self) -> &ThreadStatus {
-        &self.status
-    }
-
-    /// The reason why the kernel has not pinned all block memory for this writer, if it has not.
-    pub fn unpinned(&self) -> Option<&io::Error> {
-        self.unpinned.as_ref()
-    }
-
-    /// Waits for the thread to end.
-    pub fn join(self) -> std::thread::Result<()> {
-        self.notifier.wake();
-        self.thread.join()
     }
 }
 

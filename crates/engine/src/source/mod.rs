@@ -15,7 +15,7 @@
 //! - [`Source`] is what the recorder knows before it opens anything: name, streams, rate, memory, how it ends.
 //! - `OpenSource` is the source with its memory and connections, as one capture thread serves it.
 //!
-//! The thread obeys [`CaptureCommand`]s and answers with [`CaptureEvent`]s:
+//! The thread obeys [`CaptureCommand`](fullbore_capture::CaptureCommand)s and answers with [`CaptureEvent`]s:
 //!
 //! | command | the thread |
 //! |---|---|
@@ -42,35 +42,18 @@
 //! [`udp`] shows a thread with several sources, [`panda`] a source that ends scans itself.
 
 pub mod bytes;
-mod capture;
-mod detect;
-mod drops;
-mod frame_parts;
-#[cfg(test)]
-mod model;
 pub mod panda;
-mod partial_block;
-mod port;
-mod reassembler;
-mod resync;
-mod scan_stream;
-mod second_boundary;
-mod sequential;
-mod staging;
-mod stream;
-mod striping;
 pub mod udp;
-mod unclaimed;
 
 use std::any::Any;
-use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU16;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use fullbore_capture::{Capture, CaptureEvent, StreamNames, Striper, WriterQueue};
 use fullbore_core::account::CountedBy;
 use fullbore_core::device::BytesStream;
 use fullbore_core::endpoint::UdpSource;
@@ -78,23 +61,15 @@ use fullbore_core::layout::BLOCK_BYTES;
 use fullbore_core::manifest::{Fill, Format, Stream};
 use fullbore_core::name::Name;
 use fullbore_core::redundancy::Scheme;
+use fullbore_linux::overlap::Range;
+use fullbore_linux::sys::memory::Region;
+use fullbore_linux::thread_config::ThreadConfig;
+use fullbore_store::partial_blocks::PartialBlockJournal;
 
 use crate::error::RecordError;
-use crate::store::partial_blocks::PartialBlockJournal;
-use crate::sys::memory::Region;
-use crate::thread_config::ThreadConfig;
 use crate::topology::NetworkPath;
 
-pub use capture::{Capture, CaptureCommand, Settings};
-pub use detect::{stripped_bytes, wanted_block_bytes};
 pub use panda::PandaConfig;
-pub use port::{
-    AMPLE_BLOCKS, CUT_PATIENCE, Port, PortError, PortMetrics, Sizes, TooFewBlocks, listen,
-};
-pub use scan_stream::{CaptureEvent, ScanContext, SourceEnd, StreamLayout, StreamMetrics};
-pub use staging::StagingBuffer;
-pub use striping::WriterQueue;
-pub(crate) use striping::{StripeCursor, Striper};
 
 /// A source of a recording, as configured. It dereferences to its facts.
 #[derive(Clone, Debug)]
@@ -359,7 +334,7 @@ pub(crate) trait OpenSource: Send {
     }
 
     /// The range of a file or device that it reads, so that no sink overwrites it.
-    fn reads(&self) -> Option<bytes::Range> {
+    fn reads(&self) -> Option<Range> {
         None
     }
 
@@ -401,17 +376,5 @@ impl CaptureLink {
             .with_journal(self.journal.take())
             .with_own_members(self.own_targets)
             .for_stripes(self.redundancy)
-    }
-}
-
-/// The names of all streams of a recording, which its sources share.
-#[derive(Debug, Default)]
-pub struct StreamNames(Mutex<BTreeSet<String>>);
-
-impl StreamNames {
-    /// Reserves a name. Returns `false` if another stream has it.
-    pub fn claim(&self, name: &str) -> bool {
-        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.insert(name.to_owned())
     }
 }

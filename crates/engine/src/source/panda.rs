@@ -20,28 +20,28 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
+use fullbore_capture::{
+    Capture, CaptureCommand, CaptureEvent, ScanContext, StreamLayout, StreamMetrics, StripeCursor,
+    Striper,
+};
 use fullbore_core::account::{Account, CountedBy};
-use fullbore_core::format::panda::control::Settings as PandaSettings;
-use fullbore_core::format::panda::{AcquisitionResult, PandaSource};
 use fullbore_core::layout::{BLOCK_BYTES, Geometry};
 use fullbore_core::manifest::{Fill, Format};
 use fullbore_core::name::Name;
+use fullbore_core::panda::{AcquisitionResult, PandaSource, SourceEvent, SourceReport};
 use fullbore_core::partial_block::BlockState;
-
-use super::{
-    Capture, CaptureCommand, CaptureEvent, CaptureLink, Ending, MemoryNeeds, OpenContext,
-    OpenRequest, OpenSource, ScanContext, StreamLayout, StreamMetrics, StripeCursor, Striper,
-};
-use crate::clock::Clock;
-use crate::error::RecordError;
-use crate::event::SourceReport;
-use crate::panda::capture::{
+use fullbore_formats::panda::control::Settings as PandaSettings;
+use fullbore_linux::clock::Clock;
+use fullbore_linux::ring::{Block, FullBlock, Pool, StreamRef, TapFeed, WriterReply};
+use fullbore_linux::sys::memory::Region;
+use fullbore_panda::capture::{
     self, Acquisition, AcquisitionSink, Batch, Described, Device, Dump, Panda, Settings,
-    SinkClosed, Source, SourceEnd, SourceEvent, StopRequest,
+    SinkClosed, Source, SourceEnd, StopRequest,
 };
-use crate::panda::with_cause;
-use crate::ring::{Block, FullBlock, Pool, StreamRef, TapFeed, WriterReply};
-use crate::sys::memory::Region;
+use fullbore_panda::with_cause;
+
+use super::{CaptureLink, Ending, MemoryNeeds, OpenContext, OpenRequest, OpenSource};
+use crate::error::RecordError;
 
 /// Time between two checks for blocks that the writers return, while the thread is idle.
 const LOOK: Duration = Duration::from_millis(1);

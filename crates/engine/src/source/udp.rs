@@ -12,23 +12,23 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use fullbore_capture::{
+    AMPLE_BLOCKS, Capture, Port, Settings, Sizes, StagingBuffer, listen, stripped_bytes,
+    wanted_block_bytes,
+};
 use fullbore_core::account::CountedBy;
 use fullbore_core::endpoint::{SourceFormat, Threads, UdpSource};
 use fullbore_core::layout::{BLOCK_BYTES, Geometry};
 use fullbore_core::manifest::{Fill, Format};
 use fullbore_core::name::Name;
 use fullbore_core::units::ByteSize;
+use fullbore_linux::sys::memory::Region;
 
-use super::capture::{Capture, Settings};
-use super::detect::{stripped_bytes, wanted_block_bytes};
-use super::port::{AMPLE_BLOCKS, Port, Sizes, listen};
-use super::staging::StagingBuffer;
 use super::{
     CaptureLink, Ending, MemoryNeeds, OpenContext, OpenRequest, OpenSource, Source, SourceConfig,
     Streams,
 };
 use crate::error::RecordError;
-use crate::sys::memory::Region;
 use crate::topology::NetworkPath;
 
 /// Default receive buffer of each socket. The kernel doubles it; it holds 30 ms at 16 Gbit/s.

@@ -222,7 +222,7 @@ fn what_the_files_say_becomes_a_plan() {
 
 #[test]
 fn this_machine_is_read_without_complaint() {
-    let allowed = crate::sys::sched::allowed().unwrap();
+    let allowed = fullbore_linux::sys::sched::allowed().unwrap();
     let machine = machine(Path::new("/"), &allowed);
     assert_eq!(machine.cpus.len(), allowed.len());
     assert!(!machine.cores().is_empty());

@@ -19,11 +19,13 @@ use fullbore_core::layout::Geometry;
 use fullbore_core::name::ScanName;
 use fullbore_core::pattern::{Pattern, Prbs};
 use fullbore_core::units::ByteSize;
-use fullbore_engine::generate::{self, Generator, Progress};
-use fullbore_engine::recorder::{Event, RecordError, Recorder, RecordingConfig, StopHandle};
-use fullbore_engine::ring::WriterEvent;
+use fullbore_engine::recorder::{Event, RecordError, Recorder, RecordingConfig};
 use fullbore_engine::sink::{SinkConfig, StoreConfig};
-use fullbore_engine::store::{self, Member, MemberError, WriterError};
+use fullbore_linux::ring::WriterEvent;
+use fullbore_linux::stop_handle::StopHandle;
+use fullbore_replay::Progress;
+use fullbore_simulators::generate::{self, Generator};
+use fullbore_store::{self as store, Member, MemberError, WriterError};
 use rustix::fs::{FlockOperation, flock};
 
 use super::disk;
@@ -388,7 +390,7 @@ fn write_all(time: Duration, disks: &[Disk]) -> Result<Written, Error> {
 }
 
 /// Fills the block with a pattern in the first round; later only changes its beginning, so that blocks differ.
-fn unlike_the_last(block: &mut fullbore_engine::ring::Block, sequence: u64) {
+fn unlike_the_last(block: &mut fullbore_linux::ring::Block, sequence: u64) {
     if sequence < BLOCKS as u64 {
         Pattern::Prbs(Prbs::PRBS31).fill(block, sequence * u64::from(BLOCK_BYTES));
     }

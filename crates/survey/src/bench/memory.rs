@@ -8,15 +8,14 @@
 //! Every thread processes its own memory, which is larger than its cache, in blocks like those of the pool: 2 MiB pages
 //! if available. These rates limit the work of the path per byte.
 
-use std::fmt;
-use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
 use fullbore_core::pattern::{Pattern, Prbs};
-use fullbore_engine::ring::{Block, Pool};
-use fullbore_engine::sys::memory::Region;
+use fullbore_linux::ring::{Block, Pool};
+use fullbore_linux::sys::memory::Region;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::result::{Spread, Stage};

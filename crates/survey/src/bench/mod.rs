@@ -16,6 +16,7 @@ pub mod disk;
 pub mod environment;
 pub mod health;
 pub mod history;
+pub mod measured;
 pub mod memory;
 pub mod net;
 pub mod result;

@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use fullbore_core::time::Tai;
 use fullbore_core::units::{ByteRate, ByteSize};
-use fullbore_engine::clock::Clock;
+use fullbore_linux::clock::Clock;
+use fullbore_time::Tai;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 

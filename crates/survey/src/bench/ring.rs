@@ -17,13 +17,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use fullbore_capture::WriterQueue;
 use fullbore_core::layout::Geometry;
-use fullbore_core::time::Tai;
-use fullbore_engine::ring::{
+use fullbore_linux::ring::{
     Block, FullBlock, Notifier, Pool, StreamRef, WriterCommand, WriterMetrics, WriterReply,
 };
-use fullbore_engine::sys::memory::Region;
-use fullbore_engine::{source, store};
+use fullbore_linux::sys::memory::Region;
+use fullbore_store as store;
+use fullbore_time::Tai;
 use hdrhistogram::Histogram;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use uuid::Uuid;
@@ -66,7 +67,7 @@ pub enum Error {
 /// Both ends of the queue to one writer.
 pub struct Way {
     /// The end of the thread that fills blocks.
-    pub feeder: source::WriterQueue,
+    pub feeder: WriterQueue,
     /// The end of the thread that empties them.
     pub taker: store::CaptureQueue,
     /// The shared counters.
@@ -78,12 +79,11 @@ pub struct Way {
 impl Way {
     /// A queue with room for this number of blocks, and for the end of a stream.
     pub fn new(blocks: usize) -> io::Result<Self> {
-        let (commands, asked) = rtrb::RingBuffer::new(blocks + source::WriterQueue::FINISHES);
+        let (commands, asked) = rtrb::RingBuffer::new(blocks + WriterQueue::FINISHES);
         let (returned, answers) = rtrb::RingBuffer::new(blocks);
         let gauge = Arc::new(WriterMetrics::default());
         let wake = Arc::new(Notifier::new()?);
-        let feeder =
-            source::WriterQueue::new(commands, answers, gauge.clone(), wake.clone(), blocks);
+        let feeder = WriterQueue::new(commands, answers, gauge.clone(), wake.clone(), blocks);
         let taker = store::CaptureQueue { commands: asked, returned };
         Ok(Self { feeder, taker, gauge, wake })
     }
@@ -124,7 +124,7 @@ pub fn spawn_taker(
 
 /// Passes blocks of one stream, and takes them back.
 pub struct Feeder {
-    lane: source::WriterQueue,
+    lane: WriterQueue,
     pool: Pool,
     stream_ref: Arc<StreamRef>,
     sequence: u64,
@@ -132,7 +132,7 @@ pub struct Feeder {
 
 impl Feeder {
     /// A feeder with its own blocks.
-    pub fn new(lane: source::WriterQueue, blocks: usize, geometry: Geometry) -> io::Result<Self> {
+    pub fn new(lane: WriterQueue, blocks: usize, geometry: Geometry) -> io::Result<Self> {
         let region = Region::new(blocks * geometry.block_bytes as usize)?;
         let pool = Pool::new(Arc::new(region), geometry.block_bytes as usize, 0);
         let directory = "bench_ring".to_owned();

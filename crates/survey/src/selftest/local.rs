@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use fullbore_core::device::Direction;
 use fullbore_core::units::ByteSize;
-use fullbore_engine::ring::Notifier;
-use fullbore_engine::sys::uring::{DONTCACHE, Ring, RingError};
+use fullbore_linux::ring::Notifier;
+use fullbore_linux::sys::uring::{DONTCACHE, Ring, RingError};
 
 use super::medium::{Link, Look, Medium, Moved, Transfer, transfers};
 use super::run::CHUNK;

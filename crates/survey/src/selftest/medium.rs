@@ -3,7 +3,7 @@
 use std::io;
 
 use fullbore_core::device::Direction;
-use fullbore_engine::ring::Block;
+use fullbore_linux::ring::Block;
 use serde::Serialize;
 
 /// A block to move.

@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use fullbore_core::device::{Action, Direction, Event, Session};
 use fullbore_core::pattern::Pattern;
-use fullbore_engine::ring::{Block, Pool};
-use fullbore_engine::sys::memory::Region;
+use fullbore_linux::ring::{Block, Pool};
+use fullbore_linux::sys::memory::Region;
 
 use super::medium::{Medium, Moved, Transfer};
 

@@ -8,9 +8,9 @@ use fullbore_core::account::Terms;
 use fullbore_core::completeness::Completeness;
 use fullbore_core::device::{Kind, StoredScan};
 use fullbore_core::manifest::State;
-use fullbore_core::time::Tai;
 use fullbore_core::units::ByteSize;
-use fullbore_engine::device::Volume;
+use fullbore_device::Volume;
+use fullbore_time::Tai;
 use serde::Serialize;
 
 use super::parse;

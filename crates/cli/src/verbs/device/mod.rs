@@ -14,10 +14,10 @@ use fullbore_core::completeness::Completeness;
 use fullbore_core::device::{DeviceEnd, Gap, Status, StoredScan};
 use fullbore_core::manifest::State;
 use fullbore_core::name::ScanName;
-use fullbore_core::time::Tai;
 use fullbore_core::units::ByteSize;
-use fullbore_engine::device::{DeviceReader, Recovered, Volume, recover as recover_scans};
-use fullbore_engine::replayer::FrameFile;
+use fullbore_device::{DeviceReader, Recovered, Volume, recover as recover_scans};
+use fullbore_replay::FrameFile;
+use fullbore_time::Tai;
 use serde::Serialize;
 
 use crate::account_table::columns;
@@ -32,25 +32,6 @@ pub use read::{cat, verify};
 /// Parses an endpoint.
 pub fn parse(text: &str) -> anyhow::Result<DeviceEnd> {
     DeviceEnd::parse(text).map_err(|error| explained_of(text, error))
-}
-
-/// The endpoints of `--to`, each given separately or in a list: device:A,device:B. A comma may also be part of a path.
-pub fn ends(texts: &[String]) -> Vec<String> {
-    let mut ends: Vec<String> = Vec::new();
-    for text in texts {
-        let mut open = false;
-        for part in text.split(',') {
-            match ends.last_mut() {
-                Some(last) if open && !DeviceEnd::is_meant(part) => {
-                    last.push(',');
-                    last.push_str(part);
-                }
-                _ => ends.push(part.trim_start().to_owned()),
-            }
-            open = true;
-        }
-    }
-    ends
 }
 
 /// True if one of several texts names a device; then all of them must.

@@ -13,11 +13,11 @@ use fullbore_core::completeness::Completeness;
 use fullbore_core::device::{DeviceEnd, Direction, Status, StoredScan, Word};
 use fullbore_core::name::ScanName;
 use fullbore_core::units::ByteSize;
-use fullbore_engine::device::verify::{Verification, verify_pattern, verify_scan};
-use fullbore_engine::device::{DeviceDiagnostic, DeviceReader, Error, Volume};
+use fullbore_device::verify::{Verification, verify_pattern, verify_scan};
+use fullbore_device::{DeviceDiagnostic, DeviceReader, Error, Volume};
 #[cfg(feature = "hdf5")]
-use fullbore_engine::place::PlaceError;
-use fullbore_engine::recorder::StopHandle;
+use fullbore_linux::place::PlaceError;
+use fullbore_linux::stop_handle::StopHandle;
 use indicatif::ProgressBar;
 use serde::Serialize;
 

@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args as ClapArgs};
 use fullbore_core::container::{self, Compression, Existing, Hdf5Target};
-use fullbore_core::name::ScanName;
 use fullbore_core::units::ByteSize;
 use fullbore_engine::recorder::{PandaConfig, RecordingConfig, SourceConfig};
+use fullbore_recording::options::target::{container as config_of, scan_of_file};
+use fullbore_recording::options::told_apart;
 
 use super::source;
+use crate::hint::explained;
 use crate::output::Output;
-use crate::verbs::record::into::{names, plan, record_pandas, target};
-use crate::verbs::record::told_apart;
+use crate::verbs::record::record;
 
 /// Record acquisitions of PandAs into HDF5 files that can be read while they grow.
 ///
@@ -109,14 +110,13 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let quiet = args.quiet;
-    let (plan, target) = resolve(args)?;
-    record_pandas(plan, target.rate, output, quiet)
+    record(resolve(args)?, None, output, quiet)
 }
 
 /// Converts arguments to a recording's configuration.
-fn resolve(args: Args) -> anyhow::Result<(RecordingConfig, Hdf5Target)> {
+fn resolve(args: Args) -> anyhow::Result<RecordingConfig> {
     let sources = args.hosts.iter().map(|host| source(host)).collect::<anyhow::Result<_>>()?;
-    let mut target = target(&args.file)?;
+    let mut target = Hdf5Target::parse(&args.file).map_err(explained)?;
     target.scaled &= !args.raw;
     target.scaled |= args.scaled;
     target.flush = args.flush.unwrap_or(target.flush);
@@ -126,12 +126,10 @@ fn resolve(args: Args) -> anyhow::Result<(RecordingConfig, Hdf5Target)> {
     let panda =
         |source| PandaConfig { source, arm: args.arm, reconnect: args.reconnect, dump: None };
     let pandas: Vec<SourceConfig> =
-        told_apart(sources)?.into_iter().map(|source| panda(source).into()).collect();
-    let (session, scan) = names("", "", &target.path)?;
-    let scan = ScanName { session, scan: scan.parse()? };
+        told_apart(sources).into_iter().map(|source| panda(source).into()).collect();
+    let scan = scan_of_file(&target.path);
     let further = args.num.checked_sub(1).unwrap_or(u64::MAX);
     // The size is that of each PandA; the recorder divides the sum.
     let buffer = args.buffer.map(|each| ByteSize(each.0.saturating_mul(pandas.len() as u64)));
-    let plan = plan(pandas, &target, vec![scan], further);
-    Ok((RecordingConfig { buffer, ..plan }, target))
+    Ok(RecordingConfig { buffer, ..config_of(pandas, &target, vec![scan], further) })
 }

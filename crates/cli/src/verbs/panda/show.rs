@@ -6,16 +6,17 @@ use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
 use fullbore_core::container;
-use fullbore_core::format::panda::bandwidth::{self, Load};
-use fullbore_core::format::panda::control::{Captured, Client};
-use fullbore_core::format::panda::{Kind, general};
-use fullbore_engine::panda::ControlPort;
 use fullbore_engine::topology::{self, Link};
+use fullbore_formats::panda::bandwidth::{self, Load};
+use fullbore_formats::panda::control::{Captured, Client};
+use fullbore_formats::panda::{Kind, general};
+use fullbore_panda::ControlPort;
 use serde::Serialize;
 
-use super::{advice, control, source};
+use super::{control, source};
 use crate::hint::explained;
 use crate::output::{FOUND, GOOD, Output, count};
+use crate::verbs::record::panda::advice;
 
 /// Show what a PandA captures: fields, types, scales, and the trigger rate that fits the link.
 ///
@@ -100,7 +101,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
 }
 
 /// All clients except this program.
-fn others(control: &mut ControlPort) -> Result<Option<Vec<Client>>, fullbore_engine::panda::Error> {
+fn others(control: &mut ControlPort) -> Result<Option<Vec<Client>>, fullbore_panda::Error> {
     let us = control.made_from().map(|from| from.to_string());
     let others = |clients: Vec<Client>| {
         clients.into_iter().filter(|client| Some(&client.address) != us.as_ref()).collect()

@@ -1,26 +1,21 @@
-//! What a recording of PandAs says: the load of the link at the start, and advice after an overrun.
+//! The load of the link, printed when PandAs are armed.
 
 use std::time::Duration;
 
-use fullbore_core::format::panda::bandwidth::{self, Load};
-use fullbore_core::format::panda::{EndReason, Ending, PandaSource};
-use fullbore_core::manifest::Format;
 use fullbore_core::name::Name;
-use fullbore_engine::panda::capture::SourceEvent;
-use fullbore_engine::panda::{ControlPort, Timeouts};
-use fullbore_engine::recorder::{Event, EventHandler};
+use fullbore_core::panda::PandaSource;
+use fullbore_core::units::ByteRate;
+use fullbore_engine::recorder::{Event, EventHandler, RecordingConfig, SourceConfig};
+use fullbore_engine::sink::SinkConfig;
+use fullbore_formats::panda::general;
+use fullbore_formats::{panda::bandwidth, panda::bandwidth::Load};
+use fullbore_panda::{ControlPort, Timeouts};
 use serde::Serialize;
 
 use crate::output::Output;
-use crate::verbs::panda::advice;
 
 /// The timeout for reading a PandA's captured fields.
 const ASK: Duration = Duration::from_secs(2);
-
-/// True for a report of samples that no scan holds.
-pub fn is_loss(event: &SourceEvent) -> bool {
-    matches!(event, SourceEvent::Unseen { .. })
-}
 
 /// The bandwidth of a PandA's captured fields, compared with the link.
 #[derive(Serialize)]
@@ -34,28 +29,51 @@ struct Forecast<'a> {
     load: Option<Load>,
 }
 
-/// Prints what the link carries of each PandA, and whether `rate` samples a second fit. A PandA that does not answer is
-/// recorded all the same.
-pub fn forecast(
-    pandas: &[PandaSource],
+/// What is printed when PandAs are armed.
+pub struct Forecasts {
+    pandas: Vec<PandaSource>,
+    /// The expected samples per second.
     rate: Option<f64>,
-    output: Output,
-    tell: &mut EventHandler<'_>,
-) {
-    for source in pandas {
-        let Some(forecast) = ask(source, rate).filter(|forecast| !output.event(forecast)) else {
-            continue;
-        };
-        let mut text = format!(
-            "{} bytes a sample; a link of 1 Gbit/s carries {:.0} samples a second",
-            forecast.sample_bytes, forecast.most_samples_per_second
-        );
-        if let Some(load) = forecast.load {
-            text += "\n";
-            text += advice(load).trim_end();
+}
+
+impl Forecasts {
+    /// The PandAs of a recording into a container, and the rate of its endpoint.
+    pub fn of(config: &RecordingConfig) -> Self {
+        let pandas = config.sources.iter().filter_map(|source| match source {
+            SourceConfig::Panda(panda) => Some(panda.source.clone()),
+            _ => None,
+        });
+        match &config.sink {
+            #[cfg(feature = "hdf5")]
+            SinkConfig::Container(container) => {
+                Self { pandas: pandas.collect(), rate: container.options.rows_per_second }
+            }
+            SinkConfig::Store(_) => Self { pandas: Vec::new(), rate: None },
+            _ => Self { pandas: pandas.collect(), rate: None },
         }
-        let named = if pandas.len() > 1 { format!("{}: {text}", source.name) } else { text };
-        tell(&Event::Note { text: named });
+    }
+
+    /// Prints what the link carries of each PandA, and whether the rate fits. A PandA that does not answer is recorded
+    /// all the same.
+    pub fn tell(&self, output: Output, tell: &mut EventHandler<'_>) {
+        for source in &self.pandas {
+            let Some(forecast) = ask(source, self.rate).filter(|forecast| !output.event(forecast))
+            else {
+                continue;
+            };
+            let mut text = format!(
+                "{} bytes a sample; a link of 1 Gbit/s carries {:.0} samples a second",
+                forecast.sample_bytes, forecast.most_samples_per_second
+            );
+            if let Some(load) = forecast.load {
+                text += "\n";
+                text += advice(load).trim_end();
+            }
+            let several = self.pandas.len() > 1;
+            tell(&Event::Note {
+                text: if several { format!("{}: {text}", source.name) } else { text },
+            });
+        }
     }
 }
 
@@ -72,28 +90,47 @@ fn ask(source: &PandaSource, rate: Option<f64>) -> Option<Forecast<'_>> {
     })
 }
 
-/// Advice after the first scan in which the ring of a PandA's server has overrun.
-#[derive(Default)]
-pub struct OverrunAdvice {
-    given: bool,
-}
-
-impl OverrunAdvice {
-    /// Returns the advice if it is due after this event.
-    pub fn after(&mut self, event: &Event) -> Option<Event> {
-        let Event::Sealed(sealed) = event else { return None };
-        let overran = sealed.manifest.streams.iter().any(|stream| overran(&stream.format));
-        if self.given || !overran {
-            return None;
-        }
-        self.given = true;
-        let text = "samples came faster than they could be taken: capture Mean instead of every Value, fewer fields, \
-                    or trigger less often; `fullbore panda show --rate` says what fits";
-        Some(Event::Note { text: text.to_owned() })
+/// The effect of a trigger rate on the link, and advice if it does not fit.
+pub fn advice(load: Load) -> String {
+    let rate = ByteRate(load.bytes_per_second as u64);
+    let percent = load.of_link * 100.0;
+    let mut text = format!(
+        "{} triggers a second: {:.1} MB/s ({rate}), {percent:.0} % of the link\n",
+        general(load.samples_per_second, 6),
+        load.bytes_per_second / 1e6
+    );
+    if load.average > 1 {
+        let verdict = match load.of_link > 1.0 {
+            true => "it does not fit: it will end in `Data overrun`",
+            false => {
+                "it fits the link, but a PandA's own processor has been seen to fall behind above 50 MB/s"
+            }
+        };
+        let every = load.samples_per_second / load.average as f64;
+        text += &format!(
+            "  {verdict}\n  average: capture Mean (or Min Max Mean) and let one sample stand for {} \
+             triggers: {} samples a second\n  or capture fewer fields\n",
+            load.average,
+            general(every, 6)
+        );
     }
+    text
 }
 
-fn overran(format: &Format) -> bool {
-    let Format::Panda { connections, .. } = format else { return false };
-    connections.iter().any(|it| it.ending == Ending::End(EndReason::DataOverrun))
+#[cfg(test)]
+mod tests {
+    use fullbore_formats::panda::bandwidth;
+
+    use super::*;
+
+    #[test]
+    fn a_rate_above_that_of_the_pandas_processor_is_warned_of() {
+        let told = |megabytes: f64| advice(bandwidth::load(60, megabytes * 1e6 / 60.0));
+        let falls_behind = "a PandA's own processor has been seen to fall behind above 50 MB/s";
+        assert!(!told(49.0).contains("fall behind") && !told(49.0).contains("does not fit"));
+        for above in [51.0, 117.0] {
+            assert!(told(above).contains(falls_behind), "{}", told(above));
+        }
+        assert!(told(119.0).contains("it does not fit: it will end in `Data overrun`"));
+    }
 }

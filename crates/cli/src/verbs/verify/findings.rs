@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use fullbore_core::completeness::{counted, grouped};
-use fullbore_engine::store::diagnostics::{Diagnostic, DiagnosticKind};
+use fullbore_store::diagnostics::{Diagnostic, DiagnosticKind};
 
 /// Findings of one kind that are listed; further ones are only counted.
 const LISTED: usize = 3;
@@ -130,7 +130,7 @@ fn away_lines(away: &[&Diagnostic], absent: &[&Path], blocks: Option<u64>) -> Ve
 
 #[cfg(test)]
 mod tests {
-    use fullbore_engine::store::diagnostics::FrameRange;
+    use fullbore_store::diagnostics::FrameRange;
 
     use super::*;
 

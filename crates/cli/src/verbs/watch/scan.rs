@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use fullbore_core::name::Name;
-use fullbore_engine::store::follow::{FollowCursor, Follower};
-use fullbore_engine::store::read::Settings;
-use fullbore_engine::store::reader::{Item, StoredStream};
+use fullbore_store::follow::{FollowCursor, Follower};
+use fullbore_store::read::Settings;
+use fullbore_store::reader::{Item, StoredStream};
 
 use super::view::View;
 use super::{Args, Pages};

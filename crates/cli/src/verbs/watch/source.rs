@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::units::ByteSize;
 use fullbore_engine::source::SourceConfig;
+use fullbore_recording::options::sources_of;
 use fullbore_recording::{Recording, RecordingConfig, SinkConfig, Tap, TapBlock};
 
 use super::view::View;
 use super::{Args, Pages};
 use crate::hint::explained;
 use crate::signals;
-use crate::verbs::record::sources_of;
 
 /// Block memory of all sources together.
 const BUFFER: ByteSize = ByteSize(256_000_000);
@@ -86,7 +86,7 @@ fn view(block: &TapBlock, since: &mut BTreeMap<u16, (u64, Instant)>) -> View {
 }
 
 fn config(args: &Args) -> anyhow::Result<RecordingConfig> {
-    let sources = sources_of(&args.what, false, RECONNECT)?;
+    let sources = sources_of(&args.what, false, RECONNECT).map_err(explained)?;
     let acquisitions = sources.iter().any(|source| matches!(source, SourceConfig::Panda(_)));
     let session = Name::session("watch")?;
     let scan = |number: u32| -> anyhow::Result<ScanName> {

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use fullbore_core::format::framed::FrameKind;
-use fullbore_core::format::panda;
-use fullbore_core::format::panda::columns::{Columns, Form, Values};
-use fullbore_core::format::vdif::{self, ChannelStatistics, SampleStatistics};
 use fullbore_core::manifest::Format;
-use fullbore_core::time::{Tai, frame_ns};
 use fullbore_core::units::ByteRate;
+use fullbore_formats::framed::FrameKind;
+use fullbore_formats::panda;
+use fullbore_formats::panda::columns::{Columns, Form, Values};
+use fullbore_formats::vdif::{self, ChannelStatistics, SampleStatistics};
+use fullbore_time::{Tai, frame_ns};
 use serde::Serialize;
 
 /// The most frames of a thread whose samples are counted: enough for a percent.

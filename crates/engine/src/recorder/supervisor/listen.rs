@@ -4,17 +4,18 @@ use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
 use std::time::Instant;
 
+use fullbore_capture::CaptureEvent;
 use fullbore_core::completeness::counted;
 use fullbore_core::device::NO_CHUNK_LEFT;
 use fullbore_core::manifest::Format;
+use fullbore_linux::ring::{TapStream, WriterEvent};
 
 use super::{BETWEEN_MANIFESTS, SHORT_TICK, Supervisor, TICK};
 use crate::drop_counters;
 use crate::event::{Event, EventHandler};
 use crate::lifecycle::Event as Step;
 use crate::recorder::scan::ActiveScan;
-use crate::ring::{TapStream, WriterEvent};
-use crate::source::{CaptureEvent, Ending};
+use crate::source::Ending;
 
 impl Supervisor {
     /// Processes the events from the threads.

@@ -11,13 +11,16 @@ mod stall_watchdog;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use fullbore_capture::CaptureCommand;
 use fullbore_core::name::ScanName;
-use fullbore_core::time::Tai;
+use fullbore_linux::clock::Clock;
+use fullbore_linux::stop_handle::{ABORT, LEAVE, StopHandle};
+use fullbore_time::Tai;
 
 use self::high_water::HighWaterMarks;
 use self::passing_streams::{PassingStreams, StreamAtCut};
@@ -28,13 +31,11 @@ use super::config::RecordingConfig;
 use super::log::logged;
 use super::scan::ActiveScan;
 use super::seal_task::{SealInputs, SealOutcome, SealTask, Unsealed};
-use crate::clock::Clock;
 use crate::drop_counters;
 use crate::error::RecordError;
 use crate::event::{Event, EventHandler, Progress};
 use crate::lifecycle::Event as Step;
 use crate::sink::{PendingReplies, Sink};
-use crate::source::CaptureCommand;
 
 /// Time between two passes of the loop.
 const TICK: Duration = Duration::from_millis(20);
@@ -64,51 +65,8 @@ const BETWEEN_MANIFESTS: Duration = Duration::from_millis(500);
 /// clock is a little late.
 const EARLY_NS: i64 = 50_000_000;
 
-/// Stop requests after which the recorder exits without waiting for stalled members.
-pub(crate) const LEAVE: u8 = 3;
-
-/// Stop requests that abort a recording.
-const ABORT: u8 = 2;
-
 /// The longest time of an abort. Members that respond have sealed their scans by then.
 const LEFT_AFTER: Duration = Duration::from_secs(2);
-
-/// A handle that ends a recording from outside, for example on a signal.
-#[derive(Debug, Default)]
-pub struct StopHandle {
-    stop_requests: AtomicU8,
-    /// The end of the last scan, if it is before the planned end.
-    end_by: Mutex<Option<Instant>>,
-}
-
-impl StopHandle {
-    /// Requests an end after all held data is written. The second request aborts. The third exits although a member
-    /// does not respond; `recover` then handles the scans that are not sealed.
-    pub fn stop(&self) {
-        let more = |asked: u8| Some((asked + 1).min(LEAVE));
-        let _ = self.stop_requests.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more);
-    }
-
-    /// Requests an end at once. Held data is counted and dropped.
-    pub fn abort(&self) {
-        self.stop_requests.fetch_max(ABORT, Ordering::SeqCst);
-    }
-
-    /// Ends the last scan at this time, as if it had reached its limit; `None` restores the planned end.
-    pub fn end_by(&self, at: Option<Instant>) {
-        *self.end_by.lock().unwrap_or_else(PoisonError::into_inner) = at;
-    }
-
-    fn is_to_end(&self) -> bool {
-        let end_by = *self.end_by.lock().unwrap_or_else(PoisonError::into_inner);
-        end_by.is_some_and(|at| Instant::now() >= at)
-    }
-
-    /// The number of stop requests: 0, 1 (stop), 2 (abort) or 3 (exit).
-    pub fn stop_requests(&self) -> u8 {
-        self.stop_requests.load(Ordering::SeqCst)
-    }
-}
 
 /// The supervisor and its state.
 pub struct Supervisor {

@@ -16,30 +16,30 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use fullbore_capture::{Capture, CaptureCommand, CaptureEvent, ScanContext};
 use fullbore_core::account::{Account, CountedBy};
 use fullbore_core::affinity::{AffinityPolicy, SchedulingPolicy};
 use fullbore_core::endpoint::UdpSource;
 use fullbore_core::layout::Geometry;
 use fullbore_core::manifest::{Format, State};
 use fullbore_core::units::ByteSize;
+use fullbore_linux::clock::Clock;
+use fullbore_linux::ring::{StreamRef, WriterEvent, WriterMetrics};
+use fullbore_linux::thread_config::ThreadStatus;
+use fullbore_store::Member;
+use fullbore_store::testing::Store;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use uuid::Uuid;
 
 use super::Supervisor;
-use crate::clock::Clock;
 use crate::event::Event;
 use crate::recorder::arm::Running;
 use crate::recorder::config::RecordingConfig;
 use crate::recorder::scan::ActiveScan;
-use crate::ring::{StreamRef, WriterEvent, WriterMetrics};
 use crate::sink::store::StoreSink;
 use crate::sink::store::metadata_writer::MetadataWriters;
 use crate::sink::{SinkConfig, StoreConfig};
-use crate::source::{Capture, CaptureCommand, CaptureEvent, ScanContext};
-use crate::store::Member;
-use crate::store::testing::Store;
-use crate::thread_config::ThreadStatus;
 
 /// The longest wait for an event, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);

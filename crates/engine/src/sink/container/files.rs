@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use fullbore_core::container::Template;
 use fullbore_core::name::Name;
+use fullbore_hdf5::{self as hdf5, Existing, Options, beside, is_there, numbered};
+use fullbore_linux::place::folder_of;
+use fullbore_store::file_system;
 
 use crate::error::RecordError;
-use crate::place::folder_of;
-use crate::sink::hdf5::{self, Existing, Options, beside, is_there, numbered};
-use crate::store::file_system;
 
 /// A container file as the sink of a recording.
 #[derive(Clone, Debug)]

@@ -22,23 +22,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
+use fullbore_capture::StreamMetrics;
 use fullbore_core::account::Account;
-use fullbore_core::format::panda::AcquisitionResult;
 use fullbore_core::layout::Geometry;
 use fullbore_core::manifest::{self, Format, Manifest, State, Stream};
+use fullbore_core::panda::AcquisitionResult;
+use fullbore_hdf5::Ending;
+use fullbore_linux::ring::Notifier;
+use fullbore_linux::sys::memory::Region;
+use fullbore_linux::writer_thread::WriterThread;
 use uuid::Uuid;
 
 pub use self::files::ContainerConfig;
 use self::output::Description;
 use self::thread::{ContainerThread, EndOfFile, EndOfScan, Settled, Word};
 use super::store::metadata_writer::PendingReplies;
-use super::{ScanSink, Sink, Target, WriterLink, WriterThread, device_of};
+use super::{ScanSink, Sink, Target, WriterLink, device_of};
 use crate::error::RecordError;
 use crate::event::{Event, EventHandler, SealedFile};
-use crate::ring::Notifier;
-use crate::sink::hdf5::Ending;
-use crate::source::StreamMetrics;
-use crate::sys::memory::Region;
 
 /// At most one part in this many of the smallest pool may be held until a flush.
 const HELD: u64 = 8;

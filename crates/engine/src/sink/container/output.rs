@@ -7,17 +7,17 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
+use fullbore_capture::StreamMetrics;
 use fullbore_core::layout::Geometry;
 use fullbore_core::manifest::{Fill, Format};
 use fullbore_core::name::Name;
-use fullbore_core::time::{Tai, frame_ns};
+use fullbore_hdf5::{About, Error, Existing, Options, StreamFile, in_full, is_there};
+use fullbore_linux::ring::{FullBlock, StreamRef};
+use fullbore_time::{Tai, frame_ns};
 use uuid::Uuid;
 
 use super::files::ContainerConfig;
 use super::thread::{EndOfScan, Ended, Settled};
-use crate::ring::{FullBlock, StreamRef};
-use crate::sink::hdf5::{About, Error, Existing, Options, StreamFile, in_full, is_there};
-use crate::source::StreamMetrics;
 
 /// The longest time that a block waits for the frame rate, from which the times of its frames follow, or for the
 /// settings of a PandA, with which its file begins.

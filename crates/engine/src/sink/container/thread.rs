@@ -23,14 +23,14 @@ use std::time::{Duration, Instant};
 
 use fullbore_core::manifest::Format;
 use fullbore_core::name::Name;
+use fullbore_hdf5::{About, Ending, Error, Existing, StreamFile, in_full, is_there};
+use fullbore_linux::ring::{FullBlock, StreamRef, WriterCommand, WriterEvent};
 use uuid::Uuid;
 
 use super::files::ContainerConfig;
 use super::output::{Alternate, Description, ScanOutput, StreamOutput, Unseen};
 use crate::event::SealedFile;
-use crate::ring::{FullBlock, StreamRef, WriterCommand, WriterEvent};
 use crate::sink::WriterLink;
-use crate::sink::hdf5::{About, Ending, Error, Existing, StreamFile, in_full, is_there};
 
 /// The number of commands taken from one queue before the next queue has its turn.
 const TURN: usize = 64;

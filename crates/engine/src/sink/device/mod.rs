@@ -24,19 +24,20 @@ use fullbore_core::device::{AddressError, DeviceEnd, Span, StoredScan};
 use fullbore_core::manifest::{self, Manifest};
 use fullbore_core::name::ScanName;
 use fullbore_core::units::ByteSize;
+use fullbore_device::overwrite_guard::{self, Cleared, Purpose};
+use fullbore_device::{BlockDevice, Error, Volume, check_blocks, unmake};
+use fullbore_linux::overlap::Range;
+use fullbore_linux::ring::WriterMetrics;
+use fullbore_linux::sys::memory::Region;
+use fullbore_linux::writer_thread::WriterThread;
 
 pub use result::DeviceResult;
 
 use self::scan::DeviceScan;
 use self::writer::{Durable, Job};
-use super::{Needs, ScanSink, Sink, Target, WriterLink, WriterThread};
-use crate::device::overwrite_guard::{self, Cleared, Purpose};
-use crate::device::{BlockDevice, Error, Volume, check_blocks, unmake};
+use super::{Needs, ScanSink, Sink, Target, WriterLink};
 use crate::error::RecordError;
 use crate::event::{Event, EventHandler};
-use crate::ring::WriterMetrics;
-use crate::source::bytes::Range;
-use crate::sys::memory::Region;
 
 /// Streams are not cut into files; this is the largest chunk that a geometry allows.
 const CHUNK_BYTES: u64 = 64 << 30;

@@ -4,20 +4,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use fullbore_capture::{SourceEnd, StreamMetrics};
 use fullbore_core::account::{Account, CountedBy, Terms};
 use fullbore_core::device::{
     Direction, End, Ending, Extract, Kind, NO_CHUNK_LEFT, Status, StoredScan, Word,
 };
-use fullbore_core::format::framed::FrameKind;
 use fullbore_core::manifest::{Format, Manifest, State, Stream};
 use fullbore_core::units::ByteRate;
+use fullbore_device::Error;
+use fullbore_formats::framed::FrameKind;
+use fullbore_linux::clock::Clock;
 
 use super::{DeviceResult, Index, OpenDevice};
-use crate::clock::Clock;
-use crate::device::Error;
 use crate::error::RecordError;
 use crate::sink::{PendingReplies, ScanSink};
-use crate::source::{SourceEnd, StreamMetrics};
 
 /// A scan that goes onto devices.
 pub(super) struct DeviceScan {

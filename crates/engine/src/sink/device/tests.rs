@@ -8,14 +8,15 @@ use std::time::Duration;
 use fullbore_core::device::{DeviceEnd, Word};
 use fullbore_core::endpoint::UdpSource;
 use fullbore_core::units::ByteSize;
+use fullbore_device::{Error, Volume};
+use fullbore_linux::clock::Clock;
+use fullbore_linux::stop_handle::StopHandle;
 use tempfile::TempDir;
 
 use super::{DeviceConfig, DeviceTarget};
-use crate::clock::Clock;
-use crate::device::{Error, Volume};
 use crate::error::RecordError;
 use crate::event::{Event, Sealed};
-use crate::recorder::{Limit, Recorder, RecordingConfig, StopHandle};
+use crate::recorder::{Limit, Recorder, RecordingConfig};
 use crate::sink::SinkConfig;
 
 /// The size of a device.

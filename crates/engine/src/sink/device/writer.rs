@@ -26,15 +26,16 @@ use fullbore_core::device::{
 };
 use fullbore_core::index;
 use fullbore_core::layout::ALIGNMENT;
-
-use crate::device::{BlockDevice, Error};
-use crate::ring::{
+use fullbore_device::{BlockDevice, Error};
+use fullbore_linux::ring::{
     Block, BlockMeta, FullBlock, Pool, StreamRef, WriterCommand, WriterEvent, WriterReply,
 };
-use crate::sink::{WriterLink, WriterThread};
-use crate::store::{CaptureQueue, Farewell};
-use crate::sys::memory::Region;
-use crate::sys::uring::{Done, Ring};
+use fullbore_linux::sys::memory::Region;
+use fullbore_linux::sys::uring::{Done, Ring};
+use fullbore_linux::writer_thread::WriterThread;
+use fullbore_store::{CaptureQueue, Farewell};
+
+use crate::sink::WriterLink;
 
 /// The most records written at once by a round.
 const ROUND_RECORDS: usize = 60 * RECORDS_PER_PAGE;

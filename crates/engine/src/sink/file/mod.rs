@@ -25,16 +25,17 @@ use fullbore_core::account::Account;
 use fullbore_core::container::Existing;
 use fullbore_core::endpoint::FileTarget;
 use fullbore_core::manifest::{self, Manifest, State};
+use fullbore_linux::overlap::{Identity, Range};
+use fullbore_linux::place::{self, PlaceError, folder_of};
+use fullbore_linux::sys::memory::Region;
+use fullbore_linux::writer_thread::WriterThread;
 use rustix::fs::OFlags;
 
 use self::thread::{FileThread, Output};
 use super::store::metadata_writer::PendingReplies;
-use super::{ScanSink, Sink, Target, WriterLink, WriterThread, device_of};
+use super::{ScanSink, Sink, Target, WriterLink, device_of};
 use crate::error::RecordError;
 use crate::event::EventHandler;
-use crate::place::{self, PlaceError, folder_of};
-use crate::source::bytes::{Identity, Range};
-use crate::sys::memory::Region;
 
 /// The file has no chunks; this is the largest that a geometry allows.
 const CHUNK_BYTES: u64 = 64 << 30;

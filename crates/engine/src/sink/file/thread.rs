@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use fullbore_core::layout::ALIGNMENT;
+use fullbore_linux::ring::{FullBlock, StreamRef, WriterCommand, WriterEvent};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
-use crate::ring::{FullBlock, StreamRef, WriterCommand, WriterEvent};
 use crate::sink::WriterLink;
 
 /// The longest sleep while no command arrives.

@@ -9,13 +9,13 @@ use std::time::SystemTime;
 
 use fullbore_core::manifest::{AbsentMember, MANIFEST_FILE};
 use fullbore_core::name::ScanName;
+use fullbore_store::inventory::{MEMBER_FILE, Root, read_manifest, side_file};
+use fullbore_store::{Member, MemberError};
 use uuid::Uuid;
 
 use super::StoreConfig;
 use crate::error::RecordError;
 use crate::event::{Event, EventHandler};
-use crate::store::inventory::{MEMBER_FILE, Root, read_manifest, side_file};
-use crate::store::{Member, MemberError};
 
 /// The number of scans, newest first, whose lists of members are read.
 const MOST_ASKED: usize = 64;

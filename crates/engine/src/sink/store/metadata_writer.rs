@@ -22,12 +22,12 @@ use std::time::{Duration, Instant};
 use fullbore_core::manifest::{MANIFEST_FILE, SIDE_DIRECTORY};
 use fullbore_core::marker::MARKERS_FILE;
 use fullbore_core::name::ScanName;
+use fullbore_store::inventory::{Copy, read_manifest, side_file};
+use fullbore_store::lock::{ScanLock, is_held, lock_path, put_file};
+use fullbore_store::{Member, MemberError, make_side, stall_hooks};
 use uuid::Uuid;
 
 use crate::error::RecordError;
-use crate::store::inventory::{Copy, read_manifest, side_file};
-use crate::store::lock::{ScanLock, is_held, lock_path, put_file};
-use crate::store::{Member, MemberError, make_side, stall_hooks};
 
 /// The longest time for a task on a member after another member has done it.
 pub const PATIENCE: Duration = Duration::from_secs(5);

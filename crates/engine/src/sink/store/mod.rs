@@ -28,17 +28,18 @@ use fullbore_core::manifest::{self, AbsentMember, Manifest};
 use fullbore_core::memory_budget::{DiskRate, Stall};
 use fullbore_core::redundancy::{Redundancy, Scheme};
 use fullbore_core::units::ByteSize;
+use fullbore_linux::sys::memory::Region;
+use fullbore_linux::writer_thread::WriterThread;
+use fullbore_store::partial_blocks::PartialBlockJournal;
+use fullbore_store::{self as store, Member};
 use uuid::Uuid;
 
 pub use scan::StoreScan;
 
 use self::metadata_writer::MetadataWriters;
-use super::{Needs, ScanSink, Sink, Target, WriterLink, WriterThread, device_of};
+use super::{Needs, ScanSink, Sink, Target, WriterLink, device_of};
 use crate::error::RecordError;
 use crate::event::{Event, EventHandler};
-use crate::store::partial_blocks::PartialBlockJournal;
-use crate::store::{self, Member};
-use crate::sys::memory::Region;
 
 /// A store as the sink of a recording.
 #[derive(Clone, Debug, Default)]

@@ -13,10 +13,9 @@ use std::time::{Duration, Instant};
 
 use fullbore_core::chunk_map::Renumbering;
 use fullbore_core::redundancy::{Followed, Scheme};
+use fullbore_linux::ring::WriterMetrics;
+use fullbore_store::redundancy::StripeBuilder;
 use uuid::Uuid;
-
-use crate::ring::WriterMetrics;
-use crate::store::redundancy::StripeBuilder;
 
 /// Time between two checks for complete chunks.
 const LOOK: Duration = Duration::from_millis(250);

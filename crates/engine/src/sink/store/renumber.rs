@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 
 use fullbore_core::manifest::Manifest;
-
-use crate::store::inventory::Inventory;
-use crate::store::renumber::{self, Error, is_to_be_renamed};
+use fullbore_store::inventory::Inventory;
+use fullbore_store::renumber::{self, Error, is_to_be_renamed};
 
 /// Enters the files to rename into the manifest. Returns warnings.
 pub fn plan(roots: &[PathBuf], manifest: &mut Manifest) -> Vec<String> {

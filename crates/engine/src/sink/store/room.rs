@@ -6,12 +6,12 @@ use std::time::Duration;
 use fullbore_core::layout::CHUNK_BYTES;
 use fullbore_core::redundancy::Scheme;
 use fullbore_core::units::{ByteRate, ByteSize};
+use fullbore_store::Member;
 
 use super::StoreConfig;
 use crate::error::RecordError;
 use crate::event::{Event, EventHandler};
 use crate::sink::{Needs, device_of, free_in_all};
-use crate::store::Member;
 
 /// The least free space on a member for starting a scan.
 const LEAST_FREE_BYTES: u64 = 16 << 20;

@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread::Builder;
 use std::time::Instant;
 
@@ -13,6 +12,10 @@ use fullbore_core::index::Block;
 use fullbore_core::manifest::{ACCOUNT_FILE, MANIFEST_FILE, Manifest, State, Stream};
 use fullbore_core::marker::{self, Marker};
 use fullbore_core::redundancy::Scheme;
+use fullbore_linux::ring::WriterMetrics;
+use fullbore_store::inventory::side_file;
+use fullbore_store::partial_blocks::PartialBlockJournal;
+use fullbore_store::{markers, reader, stall_hooks};
 use uuid::Uuid;
 
 use super::disk_set::{by_cause, verb};
@@ -23,11 +26,7 @@ use super::parity_task::ParityTask;
 use super::renumber;
 use super::verify_unsynced::{UnsyncedBlocks, verify_unsynced};
 use crate::error::RecordError;
-use crate::ring::WriterMetrics;
 use crate::sink::ScanSink;
-use crate::store::inventory::side_file;
-use crate::store::partial_blocks::PartialBlockJournal;
-use crate::store::{markers, reader, stall_hooks};
 
 /// A scan on the members that were writable when it was planned.
 pub struct StoreScan {

@@ -18,11 +18,10 @@ use fullbore_core::gap::{Cause, Gap};
 use fullbore_core::index::{Block, Codec};
 use fullbore_core::layout::chunk_file;
 use fullbore_core::manifest::{Fill, INDEX_FILE, Manifest, SIDE_DIRECTORY, Stream};
+use fullbore_store::gaps::Gaps;
+use fullbore_store::inventory::{Index, PART_SUFFIX, side_file};
+use fullbore_store::read::{BlockExtent, ExtentReader, WholeFile, pool};
 use uuid::Uuid;
-
-use crate::store::gaps::Gaps;
-use crate::store::inventory::{Index, PART_SUFFIX, side_file};
-use crate::store::read::{BlockExtent, ExtentReader, WholeFile, pool};
 
 /// Blocks of a stream that were written before a failed sync.
 #[derive(Clone, Debug)]
@@ -198,10 +197,10 @@ mod tests {
     use std::os::unix::fs::OpenOptionsExt;
 
     use fullbore_core::account::Verdict;
+    use fullbore_store::reader::Scan as Stored;
+    use fullbore_store::testing::{FRAME_BYTES, Store, StreamPlan};
 
     use super::*;
-    use crate::store::reader::Scan as Stored;
-    use crate::store::testing::{FRAME_BYTES, Store, StreamPlan};
 
     #[test]
     fn what_reads_back_as_written_stays_and_the_rest_is_counted_with_its_place() {

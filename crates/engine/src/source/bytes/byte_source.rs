@@ -5,9 +5,9 @@ use std::io::{self, Read, Seek};
 use std::os::unix::fs::FileTypeExt;
 use std::time::{Duration, Instant};
 
-use super::overlap::{Identity, Range};
 use fullbore_core::pattern::Pattern;
 use fullbore_core::units::ByteRate;
+use fullbore_linux::overlap::{Identity, Range};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// The longest wait for a pipe before the reader checks other things.

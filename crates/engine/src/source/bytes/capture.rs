@@ -7,19 +7,19 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
+use fullbore_capture::{
+    CaptureCommand, CaptureEvent, ScanContext, ScanStream, StreamLayout, StreamMetrics,
+    StreamTotals, Striper,
+};
 use fullbore_core::account::{Account, CountedBy, Terms};
 use fullbore_core::device::Flush;
 use fullbore_core::manifest::Format;
 use fullbore_core::partial_block::BlockState;
-use fullbore_core::time::Tai;
+use fullbore_linux::clock::Clock;
+use fullbore_linux::ring::{Block, FullBlock, Pool, WriterReply};
+use fullbore_time::Tai;
 
-use super::super::scan_stream::{ScanStream, StreamTotals};
-use super::super::{
-    CaptureCommand, CaptureEvent, ScanContext, StreamLayout, StreamMetrics, Striper,
-};
 use super::{ByteSource, ReadOutcome};
-use crate::clock::Clock;
-use crate::ring::{Block, FullBlock, Pool, WriterReply};
 
 /// Pause while no block is free, or no writer has answered.
 const NAP: Duration = Duration::from_micros(200);

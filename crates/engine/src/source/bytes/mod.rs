@@ -12,7 +12,7 @@
 
 mod byte_source;
 mod capture;
-mod overlap;
+mod device_input;
 #[cfg(test)]
 mod tests;
 
@@ -21,24 +21,23 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Arc, mpsc};
 
+use fullbore_capture::{Capture, StreamLayout};
 use fullbore_core::account::CountedBy;
 use fullbore_core::device::{BytesSource, BytesStream, Flush};
 use fullbore_core::layout::{ALIGNMENT, BLOCK_BYTES, Geometry};
 use fullbore_core::manifest::{Fill, Format};
 use fullbore_core::name::Name;
 use fullbore_core::pattern::PatternSource;
+use fullbore_device::DeviceReader;
+use fullbore_linux::overlap::Range;
+use fullbore_linux::ring::Pool;
+use fullbore_linux::sys::memory::Region;
 
-use super::{
-    Capture, CaptureLink, Ending, MemoryNeeds, OpenContext, OpenRequest, OpenSource, Source,
-    StreamLayout,
-};
-use crate::device::{DeviceInput, DeviceReader};
+use super::{CaptureLink, Ending, MemoryNeeds, OpenContext, OpenRequest, OpenSource, Source};
 use crate::error::RecordError;
-use crate::ring::Pool;
-use crate::sys::memory::Region;
 
 pub use byte_source::{ByteSource, FileInput, PatternInput, ReadOutcome};
-pub use overlap::{Identity, Range};
+pub use device_input::DeviceInput;
 
 use capture::BytesCapture;
 

@@ -2,14 +2,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
+use fullbore_capture::{CaptureCommand, CaptureEvent, ScanContext, Striper, WriterQueue};
 use fullbore_core::account::Account;
 use fullbore_core::pattern::Pattern;
+use fullbore_linux::ring::{FullBlock, Notifier, StreamRef, WriterCommand, WriterReply};
 use uuid::Uuid;
 
-use super::super::{CaptureCommand, CaptureEvent, ScanContext, WriterQueue};
 use super::*;
-use crate::ring::{FullBlock, Notifier, StreamRef, WriterCommand, WriterReply};
-use crate::source::Striper;
 
 /// The longest wait for an event, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -4,10 +4,10 @@ use std::io;
 use std::path::PathBuf;
 
 use fullbore_core::units::ByteSize;
-use fullbore_engine::device::overwrite_guard::GuardError;
-use fullbore_engine::store::read::StartError;
-use fullbore_engine::store::{MemberError, WriterError};
-use fullbore_engine::sys::uring::RingError;
+use fullbore_device::overwrite_guard::GuardError;
+use fullbore_linux::sys::uring::RingError;
+use fullbore_store::read::StartError;
+use fullbore_store::{MemberError, WriterError};
 
 /// An error of a target.
 #[derive(Debug, thiserror::Error)]

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use fullbore_core::units::ByteSize;
-use fullbore_engine::ring::Pool;
+use fullbore_linux::ring::Pool;
 
 use super::error::Error;
 use super::io_queue::{IoQueue, Session};
@@ -166,7 +166,7 @@ struct Ours<'a> {
     request: &'a FioRequest,
     scratch: Scratch,
     io_queue: IoQueue,
-    region: std::sync::Arc<fullbore_engine::sys::memory::Region>,
+    region: std::sync::Arc<fullbore_linux::sys::memory::Region>,
     mode: Mode,
 }
 

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use fullbore_engine::ring::{Block, Notifier, Pool};
-use fullbore_engine::sys::uring::{DONTCACHE, Done, Ring};
+use fullbore_linux::ring::{Block, Notifier, Pool};
+use fullbore_linux::sys::uring::{DONTCACHE, Done, Ring};
 
 use crate::bench::result::{Direction, Mode};
 
@@ -76,8 +76,8 @@ pub struct IoQueue {
 
 impl IoQueue {
     /// Creates a ring for this thread.
-    pub fn new() -> Result<Self, fullbore_engine::sys::uring::RingError> {
-        let broken = |source| fullbore_engine::sys::uring::RingError { source };
+    pub fn new() -> Result<Self, fullbore_linux::sys::uring::RingError> {
+        let broken = |source| fullbore_linux::sys::uring::RingError { source };
         let wake = Arc::new(Notifier::new().map_err(broken)?);
         Ok(Self { ring: Ring::new(wake)?, begun: vec![], done: vec![] })
     }
@@ -288,7 +288,7 @@ fn told(session: &Session) -> String {
 
 #[cfg(test)]
 mod tests {
-    use fullbore_engine::sys::memory::Region;
+    use fullbore_linux::sys::memory::Region;
 
     use super::*;
 

@@ -14,8 +14,8 @@ use std::time::Duration;
 use fullbore_core::layout::ALIGNMENT;
 use fullbore_core::pattern::{Pattern, Prbs};
 use fullbore_core::units::ByteSize;
-use fullbore_engine::ring::Pool;
-use fullbore_engine::sys::memory::Region;
+use fullbore_linux::ring::Pool;
+use fullbore_linux::sys::memory::Region;
 
 use super::error::Error;
 use super::io_queue::{Failed, IoQueue, Moved, Session};

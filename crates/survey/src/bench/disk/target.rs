@@ -12,12 +12,12 @@ use std::sync::Arc;
 
 use fullbore_core::layout::ALIGNMENT;
 use fullbore_core::units::ByteSize;
-use fullbore_engine::device::overwrite_guard::{self, Cleared, Purpose};
-use fullbore_engine::ring::Pool;
-use fullbore_engine::store::{Access, Member, open_nameless};
-use fullbore_engine::sys::cache::holds_first_page;
-use fullbore_engine::sys::memory::Region;
-use fullbore_engine::sys::uring::DONTCACHE;
+use fullbore_device::overwrite_guard::{self, Cleared, Purpose};
+use fullbore_linux::ring::Pool;
+use fullbore_linux::sys::cache::holds_first_page;
+use fullbore_linux::sys::memory::Region;
+use fullbore_linux::sys::uring::DONTCACHE;
+use fullbore_store::{Access, Member, open_nameless};
 use rustix::fs::{
     FallocateFlags, FlockOperation, IFlags, OFlags, fallocate, flock, ftruncate, ioctl_getflags,
     major, minor,

@@ -21,15 +21,16 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use fullbore_core::endpoint::{LARGEST_DATAGRAM, UdpTarget};
-use fullbore_core::format::framed::FrameKind;
 use fullbore_core::pattern::{Pattern, Prbs};
-use fullbore_core::time::Tai;
 use fullbore_core::units::ByteRate;
-use fullbore_engine::clock::Clock;
-use fullbore_engine::generate::{
-    self, Faults, Form, Generator, Pace, PayloadSource, Plan, Progress, StreamPlan, VdifForm,
+use fullbore_formats::framed::FrameKind;
+use fullbore_linux::clock::Clock;
+use fullbore_replay::Progress;
+use fullbore_replay::pace::{CATCH_UP, Waiting};
+use fullbore_simulators::generate::{
+    self, Faults, Form, Generator, Pace, PayloadSource, Plan, StreamPlan, VdifForm,
 };
-use fullbore_engine::pace::{CATCH_UP, Waiting};
+use fullbore_time::Tai;
 
 use self::receive::{Caught, Receiving, Wanted};
 use self::search::{Found, Outcome, Range};

@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
+use fullbore_capture::{
+    Capture, CaptureCommand, CaptureEvent, Port, PortError, ScanContext, Settings, StagingBuffer,
+    StreamMetrics,
+};
 use fullbore_core::account::{Account, Layer, UnavailableCounter};
 use fullbore_core::endpoint::UdpSource;
 use fullbore_core::layout::CHUNK_BYTES;
 use fullbore_core::name::ScanName;
 use fullbore_engine::drop_counters;
-use fullbore_engine::source::{
-    Capture, CaptureCommand, CaptureEvent, Port, PortError, ScanContext, Settings, StagingBuffer,
-    StreamMetrics,
-};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -79,7 +79,7 @@ pub struct Caught {
     pub moved: Vec<Moved>,
     /// Kernel counters that could not be read.
     #[serde(default)]
-    pub unread: Vec<UnavailableCounter>,
+    pub unavailable: Vec<UnavailableCounter>,
 }
 
 /// A counter that moved.
@@ -199,13 +199,13 @@ impl Receiving {
         let marks = gauges.iter().map(|gauge| (load(&gauge.high_water), load(&gauge.pool_blocks)));
         caught.high_water = marks.max().unwrap_or((0, 0));
         let after = drop_counters::CounterSnapshot::take(Path::new("/"));
-        let (shared, unread) = self.before.until(&after, self.address, None);
-        caught.unread.extend(unread);
-        for witness in shared.into_iter().filter(|witness| witness.moved() > 0) {
+        let (shared, unavailable) = self.before.until(&after, self.address, None);
+        caught.unavailable.extend(unavailable);
+        for counter in shared.into_iter().filter(|counter| counter.moved() > 0) {
             caught.moved(
-                witness.layer,
-                format!("{} {}", witness.scope, witness.counter),
-                witness.moved(),
+                counter.layer,
+                format!("{} {}", counter.scope, counter.counter),
+                counter.moved(),
             );
         }
         caught.cpu_seconds = process_cpu_seconds() - self.cpu_before;
@@ -221,12 +221,12 @@ impl Caught {
         self.damaged += account.terms.damaged;
         self.late += account.terms.late;
         self.foreign += account.foreign;
-        self.unread.extend(account.unavailable_counters.iter().cloned());
-        for witness in account.drop_counters.iter().filter(|witness| witness.moved() > 0) {
+        self.unavailable.extend(account.unavailable_counters.iter().cloned());
+        for counter in account.drop_counters.iter().filter(|counter| counter.moved() > 0) {
             self.moved(
-                witness.layer,
-                format!("socket {} {}", witness.scope, witness.counter),
-                witness.moved(),
+                counter.layer,
+                format!("socket {} {}", counter.scope, counter.counter),
+                counter.moved(),
             );
         }
     }
@@ -257,7 +257,7 @@ impl Caught {
             };
             told.push(format!("{layer} dropped {} ({})", moved.by, moved.counter));
         }
-        told.extend(self.unread.iter().map(UnavailableCounter::to_string));
+        told.extend(self.unavailable.iter().map(UnavailableCounter::to_string));
         match told.is_empty() {
             true if lost > 0 => "no counter of the receiving host moved: lost before it".into(),
             true => String::new(),

@@ -23,12 +23,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use fullbore_capture::checksum;
 use fullbore_core::duty::Duty;
 use fullbore_core::pattern::Pattern;
 use fullbore_core::units::{ByteRate, ByteSize};
-use fullbore_engine::checksum;
-use fullbore_engine::ring::{Block, Pool};
-use fullbore_engine::sys::memory::Region;
+use fullbore_linux::ring::{Block, Pool};
+use fullbore_linux::sys::memory::Region;
 
 use super::error::Error;
 use super::target::{Place, PlaceKind};

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fullbore_core::units::ByteSize;
-use fullbore_engine::ring::{Block, Notifier, Pool};
-use fullbore_engine::sys::uring::{Done as Completed, Ring, RingError};
+use fullbore_linux::ring::{Block, Notifier, Pool};
+use fullbore_linux::sys::uring::{Done as Completed, Ring, RingError};
 
 use super::{BlockSink, ContinuousRequest, Done, Laid, PATIENCE};
 use crate::bench::disk::error::Error;

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use fullbore_core::units::ByteSize;
-use fullbore_engine::store::read::{Ahead, BlockExtent, Fault, Settings};
+use fullbore_store::read::{Ahead, BlockExtent, Fault, Settings};
 
 use super::{ContinuousRequest, Done, Laid, Written};
 use crate::bench::disk::error::Error;

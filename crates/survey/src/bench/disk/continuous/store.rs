@@ -8,13 +8,13 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use fullbore_core::layout::{ALIGNMENT, Geometry, chunk_file};
-use fullbore_core::time::Tai;
-use fullbore_engine::ring::{
+use fullbore_linux::ring::{
     Block, FullBlock, Notifier, Pool, StreamRef, WriterCommand, WriterEvent, WriterMetrics,
     WriterReply,
 };
-use fullbore_engine::sink::WriterThread;
-use fullbore_engine::store::{self, CaptureQueue, Member, Settings, Timing};
+use fullbore_linux::writer_thread::WriterThread;
+use fullbore_store::{self as store, CaptureQueue, Member, Settings, Timing};
+use fullbore_time::Tai;
 
 use super::{BlockSink, ContinuousRequest, Done, Laid};
 use crate::bench::disk::error::Error;

@@ -1,0 +1,49 @@
+//! Capture of datagrams: from a socket's batches to blocks in the queues of the writers, with every frame counted.
+//!
+//! ```text
+//! socket ──► port ──► detect ──► reassembler │ sequential ──► striper ──► queue of a writer
+//!              └────────── window: missing, late, duplicate, overrun ──────────┘
+//! ```
+//!
+//! - [`Capture`]: the capture thread, which serves several ports
+//! - [`Port`]: a socket and its streams, as detected from the first datagrams
+//! - [`window`]: the open part of a stream, in which frames are put in order
+//! - [`Striper`]: the choice of a target for each block
+//! - [`CaptureEvent`], [`CaptureCommand`]: the talk with the recorder, for sources of every kind
+//!
+//! It may touch sockets, block memory and queues through [`fullbore_linux`], and hand the blocks that are not full to
+//! the journal of [`fullbore_store`]. It opens no file, and it knows no recorder.
+
+mod capture;
+pub mod checksum;
+mod detect;
+mod drops;
+mod frame_parts;
+#[cfg(test)]
+mod model;
+mod names;
+mod partial_block;
+mod port;
+mod reassembler;
+mod resync;
+mod scan_stream;
+mod second_boundary;
+mod sequential;
+mod staging;
+mod stream;
+mod striping;
+mod unclaimed;
+pub mod window;
+
+pub use capture::{Capture, CaptureCommand, Settings};
+pub use detect::{stripped_bytes, wanted_block_bytes};
+pub use names::StreamNames;
+pub use port::{
+    AMPLE_BLOCKS, CUT_PATIENCE, Port, PortError, PortMetrics, Sizes, TooFewBlocks, listen,
+};
+pub use scan_stream::{
+    CaptureEvent, ScanContext, ScanStream, SourceEnd, StreamLayout, StreamMetrics, StreamTotals,
+    discovered,
+};
+pub use staging::StagingBuffer;
+pub use striping::{StripeCursor, Striper, WriterQueue};

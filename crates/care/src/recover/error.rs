@@ -1,0 +1,86 @@
+//! Errors of `recover`.
+
+use std::io;
+use std::path::PathBuf;
+
+use fullbore_store::read::StartError;
+use fullbore_store::{inventory, lock, renumber};
+
+/// The reason why a scan could not be recovered. The attempt lost nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The inventory could not be taken.
+    #[error(transparent)]
+    Inventory(#[from] inventory::Error),
+    /// Another process is recording the scan, or its manifest cannot be written.
+    #[error(transparent)]
+    Lock(#[from] lock::Error),
+    /// The manifest is of a later version of this program.
+    #[error("{}: the manifest is of a later version of this program", path.display())]
+    LaterVersion {
+        /// The manifest.
+        path: PathBuf,
+    },
+    /// A scan without a manifest, and without any other file.
+    #[error("scan {scan}: no manifest, index, account or chunk exists")]
+    NothingLeft {
+        /// The scan.
+        scan: String,
+    },
+    /// A member is missing.
+    #[error("scan {scan}: members are missing: {}", listed(members))]
+    MembersAbsent {
+        /// The scan.
+        scan: String,
+        /// The former path of each member.
+        members: Vec<PathBuf>,
+    },
+    /// Memory or threads are not available.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// Chunk files could not be renumbered.
+    #[error(transparent)]
+    Renumber(#[from] renumber::Error),
+    /// A file could not be read.
+    #[error("{}: cannot be read: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// A file could not be changed.
+    #[error("{}: {doing}: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The operation that failed.
+        doing: &'static str,
+        /// The reason.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// Returns a hint for the user: the next step.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Error::Inventory(error) => error.hint(),
+            Error::Lock(error) => error.hint(),
+            Error::MembersAbsent { .. } => Some(
+                "give them with --store; `fullbore rebuild` first, if the scan has redundancy; or give up their data \
+                 (--without-absent-members)",
+            ),
+            Error::Write { .. } | Error::Renumber(_) => {
+                Some("fix the cause, then recover the scan again")
+            }
+            Error::LaterVersion { .. } => Some("recover it with that version"),
+            Error::NothingLeft { .. } => Some("`fullbore rm` removes the empty directories"),
+            Error::Start(_) | Error::Read { .. } => None,
+        }
+    }
+}
+
+fn listed(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,103 @@
+//! Writes accounts and manifests beside every stream, under the locks that a recorder holds.
+
+use std::path::PathBuf;
+
+use fullbore_core::account::Account;
+use fullbore_core::manifest::{ACCOUNT_FILE, MANIFEST_FILE, Manifest};
+use fullbore_store::inventory::{Inventory, MemberFiles};
+use fullbore_store::lock::{self, ScanLock};
+use fullbore_store::renumber;
+
+use super::{Error, Outcome, apply};
+
+/// Locks every copy that may carry the recorder's lock.
+pub fn lock_all(inventory: &Inventory) -> Result<Vec<ScanLock>, lock::Error> {
+    let readable = |holding: &&MemberFiles| holding.manifest.get().is_some();
+    let copies = inventory.holdings.iter().filter(readable);
+    copies.map(|holding| ScanLock::take(&holding.side(MANIFEST_FILE))).collect()
+}
+
+/// Copies the sealed manifest and the accounts to all directories that lack them.
+pub fn complete(inventory: &Inventory, locks: &mut [ScanLock]) -> Result<Outcome, Error> {
+    let manifest = &Manifest { markers: inventory.markers.clone(), ..inventory.manifest.clone() };
+    let accounts: Vec<Option<Account>> = (0..manifest.streams.len())
+        .map(|number| inventory.of_stream(number).find_map(|it| it.account().get().cloned()))
+        .collect();
+    let behind = |holding: &&MemberFiles| holding.manifest.get() != Some(manifest);
+    let directories = inventory.holdings.iter().filter(behind).count();
+    for (number, account) in accounts.iter().enumerate() {
+        if let Some(account) = account {
+            put_account(inventory, number, account)?;
+        }
+    }
+    put_manifests(inventory, manifest, locks)?;
+    let (scan, state) = (manifest.scan.to_string(), manifest.state);
+    Ok(Outcome::Completed { scan, state, directories })
+}
+
+/// Writes the new state of the scan into every account and manifest.
+pub fn seal(
+    inventory: &Inventory,
+    manifest: &Manifest,
+    accounts: &[Account],
+    locks: &mut [ScanLock],
+) -> Result<(), Error> {
+    for (number, account) in accounts.iter().enumerate() {
+        put_account(inventory, number, account)?;
+    }
+    put_manifests(inventory, manifest, locks)
+}
+
+fn put_account(inventory: &Inventory, number: usize, account: &Account) -> Result<(), Error> {
+    let mut json = serde_json::to_vec_pretty(account).expect("an account has only plain fields");
+    json.push(b'\n');
+    for holding in inventory.of_stream(number) {
+        apply::step()?;
+        let path = holding.side(ACCOUNT_FILE);
+        lock::put_file(&path, &json).map_err(|source| Error::Write {
+            path,
+            doing: "writing the account",
+            source,
+        })?;
+    }
+    Ok(())
+}
+
+/// Renumbers chunk files in the order of the stream, as the manifest says.
+pub fn rename(
+    roots: &[PathBuf],
+    inventory: &Inventory,
+    manifest: &mut Manifest,
+    locks: &mut [ScanLock],
+) -> Result<(), Error> {
+    renumber::carry_out(roots, manifest, &mut |manifest| {
+        put_manifests(inventory, manifest, locks).map_err(|error| renumber::Error::Manifest {
+            path: inventory.manifest_path.clone(),
+            why: Some(error.to_string()),
+        })?;
+        Ok(Vec::new())
+    })?;
+    Ok(())
+}
+
+/// Replaces every manifest; the locked ones are replaced under their locks.
+fn put_manifests(
+    inventory: &Inventory,
+    manifest: &Manifest,
+    locks: &mut [ScanLock],
+) -> Result<(), Error> {
+    let json = manifest.to_json();
+    for holding in &inventory.holdings {
+        apply::step()?;
+        let path = holding.side(MANIFEST_FILE);
+        match locks.iter_mut().find(|lock| lock.path() == path) {
+            Some(lock) => lock.replace(&json)?,
+            None => lock::put_file(&path, &json).map_err(|source| Error::Write {
+                path,
+                doing: "writing the manifest",
+                source,
+            })?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,4 @@
+//! Tests of parts of the store that need its care: recovery, verification or removal.
+
+mod markers;
+mod renumber;

@@ -1,0 +1,204 @@
+//! `fullbore convert`: converts recordings into other containers.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::ensure;
+use clap::Args as ClapArgs;
+use fullbore_core::container::Hdf5Target;
+use fullbore_core::device::DeviceEnd;
+use fullbore_core::endpoint;
+use fullbore_core::units::{ByteRate, ByteSize};
+use fullbore_recording::export::{
+    Acquisition, ExportError, ExportEvent, ExportedScan, ScanExport, export_dump,
+};
+use fullbore_store::catalogue::Selected;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::hint::{explained, with_advice};
+use crate::output::{self, Output};
+use crate::store_arg::StoreArg;
+use crate::verbs::scan_arg;
+
+/// Write a recording into another container.
+///
+///   fullbore convert file:dump.bin capture-%d.h5      a PandA's raw data
+///   fullbore convert store:r1234_no0001/46220 out.h5  one stream of a scan
+///   fullbore convert store:r1234_no0001 out.h5        all of them
+///   fullbore convert device:/dev/sdb?scan=r1_a file:a.vdif    a scan of a device
+///
+/// With several streams, each gets its own file, out_46220.h5, and out.h5 shows all
+/// of them side by side without a copy of the data (virtual datasets). A VDIF
+/// stream becomes its frames, one per row, and the time of each. Other streams
+/// become their bytes, with the arrival time of each block (blocks/row,
+/// blocks/time).
+///
+/// With --follow, the files of a scan that is being recorded grow as its data
+/// becomes durable, for readers to see (SWMR), and end when it is sealed. The
+/// recorder does not wait for convert. Without --follow, convert takes the data
+/// that is durable now.
+///
+/// With ?existing=append, several scans follow one another in one file:
+/// /acquisitions says which rows belong to which scan, how sure each account is,
+/// and how a PandA was set up. With several streams, convert appends to each file
+/// and renews the file that shows them all. To get a file per scan, run a command
+/// for each. Appended data must fit the file: the same PandA columns, with the same
+/// units, scale, offset and ?scaled; the same frame length. The file's compression
+/// applies; a different ?compression is refused.
+///
+///   fullbore convert store:r1234_no0001 hdf5:all.h5?existing=append
+///   fullbore convert store:r1234_no0002 hdf5:all.h5?existing=append
+///
+/// Exit codes: 0 the file holds everything that was to be recorded; 1 it does not:
+/// blocks are missing or damaged, the account counts lost frames or is in doubt,
+/// or the recorder was killed or aborted; 2 the recording could not be converted.
+#[derive(ClapArgs)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    /// The recording: store:SCAN, store:SCAN/STREAM, file:DUMP or device:PATH?scan=SCAN.
+    #[arg(value_name = "FROM")]
+    from: String,
+    /// The output: an HDF5 file (.h5, .hdf5, .hdf, .he5, .nxs or .nx5), or hdf5:NAME with any name and
+    /// with options, for example hdf5:out?scaled=false&compression=gzip:1
+    #[arg(value_name = "TO")]
+    to: String,
+    #[command(flatten)]
+    store: StoreArg,
+    /// Continue past damaged and missing blocks.
+    #[arg(long)]
+    allow_damaged: bool,
+    /// Follow a scan that is being recorded until it is sealed.
+    #[arg(long)]
+    follow: bool,
+    /// Show no progress.
+    #[arg(long)]
+    quiet: bool,
+}
+
+/// Runs the command.
+pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
+    if DeviceEnd::is_meant(&args.from) {
+        let Args { from, to, allow_damaged, quiet, .. } = args;
+        return super::device::convert(&from, &to, allow_damaged, quiet, output);
+    }
+    let mut target = Hdf5Target::parse(&args.to).map_err(explained)?;
+    if let Some(path) = args.from.strip_prefix("file:") {
+        return dump(Path::new(path), &target, output);
+    }
+    if !args.follow {
+        // No reader follows a file that is made from existing data.
+        target.flush = target.flush.max(Duration::from_secs(1));
+    }
+    scan(args, target, output)
+}
+
+fn scan(args: Args, target: Hdf5Target, output: Output) -> anyhow::Result<ExitCode> {
+    let Args { from, store, allow_damaged, follow, quiet, .. } = args;
+    let name = from.strip_prefix("store:").unwrap_or(&from);
+    let parsed = from.parse::<endpoint::Endpoint>();
+    ensure!(
+        parsed.as_ref().map_or(true, |from| from.scheme == "store"),
+        "{from}: the input must be {INPUTS}"
+    );
+    let roots = store.members()?;
+    let Selected { scan, stream } = scan_arg::find(&roots, name)?;
+    let stop = match follow {
+        true => crate::signals::stop_flag()?,
+        false => Arc::new(AtomicBool::new(false)),
+    };
+    let export = ScanExport { roots, scan, stream, target, follow, allow_damaged };
+    let mut shown = ProgressBar::hidden();
+    let exported = export.run(&stop, &mut |event| match event {
+        ExportEvent::Begun { bytes } => shown = bar(bytes, output, quiet),
+        ExportEvent::Written { bytes } => shown.inc(bytes),
+        ExportEvent::Damaged { what, ends } => shown.suspend(|| {
+            output::say(format_args!("fullbore: {what}"));
+            if ends {
+                output::say("  --allow-damaged continues without it");
+            }
+        }),
+    });
+    shown.finish_and_clear();
+    let exported = exported.map_err(explained)?;
+    if exported.is_recording {
+        output::say(format_args!(
+            "fullbore: {} is still being recorded: converting the {} that are durable now\n  \
+             --follow goes on as it grows",
+            exported.scan,
+            ByteSize(exported.bytes())
+        ));
+    }
+    output.tell(&exported, || text(&exported))?;
+    Ok(output::exit_code(exported.outcome()))
+}
+
+/// The recordings that can be converted.
+const INPUTS: &str =
+    "store:SCAN, store:SCAN/STREAM, device:PATH?scan=SCAN, or file:DUMP of a PandA";
+
+/// Converts the stored bytes of a PandA's data port.
+fn dump(path: &Path, target: &Hdf5Target, output: Output) -> anyhow::Result<ExitCode> {
+    let mut untold = None;
+    let mut tell = |acquisition: &Acquisition| {
+        let told = output.tell(acquisition, || acquisition_text(acquisition));
+        untold = untold.take().or_else(|| told.err());
+    };
+    let exported = export_dump(path, target, &mut tell);
+    if let Some(error) = untold {
+        return Err(error);
+    }
+    match exported {
+        Ok(outcome) => Ok(output::exit_code(outcome)),
+        Err(error @ ExportError::NotADump { .. }) => {
+            Err(with_advice(error.into(), Some(format!("convert takes {INPUTS}"))))
+        }
+        Err(error) => Err(explained(error)),
+    }
+}
+
+fn acquisition_text(acquisition: &Acquisition) -> String {
+    let Acquisition { number, completeness, samples, file, reason, verdict, .. } = acquisition;
+    format!(
+        "acquisition {number}: {}\n  {samples} samples in {}, {reason}, {verdict}\n",
+        completeness.headline,
+        file.display()
+    )
+}
+
+fn bar(bytes: u64, output: Output, quiet: bool) -> ProgressBar {
+    if quiet || !output.progress() {
+        return ProgressBar::hidden();
+    }
+    let style =
+        ProgressStyle::with_template("{bytes} of {total_bytes}, {bytes_per_sec} {wide_bar} {eta}")
+            .unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(bytes).with_style(style)
+}
+
+fn text(told: &ExportedScan) -> String {
+    let mut text = match &told.completeness {
+        Some(it) => format!("{}: {}\n  {}\n", told.scan, it.headline, it.explanation),
+        None => String::new(),
+    };
+    for it in &told.streams {
+        let verdict = it.verdict.map_or_else(|| "no account".to_owned(), |v| v.to_string());
+        text += &format!(
+            "{}/{}: {} rows, {} in {}, {verdict}{}{}\n",
+            told.scan,
+            it.stream,
+            it.rows,
+            ByteSize(it.bytes),
+            it.file.display(),
+            if it.whole { "" } else { ", not all of the recording" },
+            if it.recorded_whole { "" } else { ", and not all was recorded" },
+        );
+    }
+    if let Some(joined) = &told.joined {
+        text += &format!("all of them: {}\n", joined.display());
+    }
+    let rate = ByteRate((told.bytes() as f64 / told.seconds.max(1e-3)) as u64);
+    text + &format!("{:.1} s, {rate}\n", told.seconds)
+}

@@ -1,0 +1,25 @@
+//! What the kernel gives: memory, sockets, io_uring, clocks and threads, and the ring of blocks in that memory.
+//!
+//! - [`sys`]: all system calls that need `unsafe`, and nothing else. No other crate has `unsafe`.
+//! - [`ring`]: the block pool and the queues of block handles between threads
+//! - [`thread_config`]: thread affinity and priority, requested and read back
+//! - [`writer_thread`]: the thread of a writer
+//! - [`stop_handle`]: stops a recording or a long check from another thread
+//! - [`clock`]: the host's clock, read once
+//! - [`leap`]: the leap second table in use
+//! - [`overlap`]: whether two names are one file
+//! - [`read_at`]: bytes at an offset
+//! - [`place`]: whether a file can be made at a place
+//!
+//! It may make any system call. It knows no format, no store and no recorder.
+
+pub mod clock;
+pub mod leap;
+pub mod overlap;
+pub mod place;
+pub mod read_at;
+pub mod ring;
+pub mod stop_handle;
+pub mod sys;
+pub mod thread_config;
+pub mod writer_thread;

@@ -1,0 +1,94 @@
+//! The reason why something cannot be exported.
+
+use std::borrow::Cow;
+use std::path::PathBuf;
+
+use fullbore_core::name::ScanName;
+use fullbore_engine::recorder::RecordError;
+use fullbore_hdf5 as hdf5;
+use fullbore_panda as panda;
+use fullbore_store::follow;
+
+/// A recording cannot be exported.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExportError {
+    /// The scan cannot be opened, or not be read on.
+    #[error(transparent)]
+    Scan(#[from] follow::Error),
+    /// The scan has no streams.
+    #[error("{scan} has no streams")]
+    NoStreams {
+        /// The scan.
+        scan: ScanName,
+    },
+    /// The scan has no such stream.
+    #[error("{scan} has no stream {stream}; it has {known}")]
+    NoStream {
+        /// The scan.
+        scan: ScanName,
+        /// The stream, as given.
+        stream: String,
+        /// The streams of the scan.
+        known: String,
+    },
+    /// The file cannot be written.
+    #[error(transparent)]
+    File(#[from] hdf5::Error),
+    /// The dump does not exist.
+    #[error("{}: there is no such file", path.display())]
+    NoDump {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The dump has no header.
+    #[error("{}: it ends before a header has come, so nothing can be made of it", path.display())]
+    NoHeader {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is not a dump of a PandA.
+    #[error(
+        "{}: this is not what a PandA's data port sends: it does not begin with OK",
+        path.display()
+    )]
+    NotADump {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The dump cannot be read.
+    #[error("{}: {source}", path.display())]
+    Dump {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: panda::Error,
+    },
+    /// The acquisitions cannot be recorded from the dump.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// The file has not taken everything, or was not ended.
+    #[error("{why}")]
+    Incomplete {
+        /// The reason.
+        why: String,
+    },
+}
+
+impl ExportError {
+    /// Returns advice on what to do next.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Scan(error) => error.hint().map(str::to_owned),
+            Self::File(error) => error.hint().map(Cow::into_owned),
+            Self::Dump { source, .. } => source.hint().map(str::to_owned),
+            Self::Record(error) => error.hint(),
+            Self::NoStreams { .. }
+            | Self::NoStream { .. }
+            | Self::NoDump { .. }
+            | Self::NoHeader { .. }
+            | Self::NotADump { .. }
+            | Self::Incomplete { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Exports a stored stream into an HDF5 file: all of it, or the part recorded so far.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use fullbore_core::account::Account;
+use fullbore_core::index::Block;
+use fullbore_core::manifest::{Format, State};
+use fullbore_hdf5 as hdf5;
+use fullbore_hdf5::{About, Ending, Options, StreamFile};
+use fullbore_store::follow::{FollowCursor, Follower};
+use fullbore_store::read::Settings;
+use fullbore_store::reader::{Item, Scan, StoredStream};
+use fullbore_time::Tai;
+
+use super::losses::ExportAccount;
+use super::{ExportError, ExportEvent, ExportEventHandler, ExportedStream};
+
+/// Time for the settings of a PandA to arrive while its scan is followed.
+const SETTINGS_COME: Duration = Duration::from_secs(2);
+
+/// The export of one stream into its file.
+pub struct StreamExport {
+    /// The stream's name.
+    pub stream: String,
+    path: PathBuf,
+    options: Options,
+    file: Option<StreamFile>,
+    /// The position in the stream.
+    flow: FollowCursor,
+    /// True to continue past unreadable data, and to include damaged data.
+    allow_damaged: bool,
+    /// Blocks written to the file.
+    blocks: usize,
+    poured: ExportAccount,
+    bytes: u64,
+    whole: bool,
+    /// True if it ended at unreadable data.
+    ended: bool,
+    flushed: Instant,
+}
+
+impl StreamExport {
+    /// An exporter without a file yet.
+    pub fn new(stream: &StoredStream, settings: Settings, path: PathBuf, options: Options) -> Self {
+        StreamExport {
+            stream: stream.name.clone(),
+            path,
+            options,
+            file: None,
+            flow: FollowCursor::new(stream.number, settings),
+            allow_damaged: settings.allow_damaged,
+            blocks: 0,
+            poured: ExportAccount::default(),
+            bytes: 0,
+            whole: true,
+            ended: false,
+            flushed: Instant::now(),
+        }
+    }
+
+    /// Writes the new data of a stream that is being recorded, visible to readers.
+    pub fn pour_so_far(
+        &mut self,
+        follower: &mut Follower,
+        tell: &mut ExportEventHandler<'_>,
+    ) -> Result<(), ExportError> {
+        let stream = &follower.scan().streams[self.flow.number];
+        if self.flow.position() == stream.blocks.len() || !self.is_described(stream) {
+            return Ok(());
+        }
+        self.pour(follower, tell)?;
+        match self.file.as_mut().map(StreamFile::flush) {
+            Some(Err(error)) => Err(self.give_up(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes the rest of the stream.
+    pub fn pour(
+        &mut self,
+        follower: &mut Follower,
+        tell: &mut ExportEventHandler<'_>,
+    ) -> Result<(), ExportError> {
+        let number = self.flow.number;
+        if self.file.is_none() {
+            let scan = follower.scan();
+            self.file = Some(create(scan, &scan.streams[number], &self.path, &self.options)?);
+        }
+        while !self.ended
+            && let Some(item) = follower.next(&mut self.flow)?
+        {
+            let file = self.file.as_mut().expect("made above");
+            let wrong = match item {
+                Item::Lost(finding) => Some(finding),
+                Item::Block(block) => {
+                    let stream = &follower.scan().streams[number];
+                    let of_block = stream.time_of_block(&block.placed.block);
+                    let time_of = time_of(stream, &block.placed.block);
+                    if let Err(error) = file.append(block.bytes(), of_block, time_of) {
+                        return Err(self.give_up(error));
+                    }
+                    let taken = block.bytes().len() as u64;
+                    self.blocks += 1;
+                    self.poured.add(&block.placed.block, block.damage.is_some());
+                    self.bytes += taken;
+                    tell(ExportEvent::Written { bytes: taken });
+                    block.damage
+                }
+            };
+            if self.flushed.elapsed() >= self.options.flush {
+                self.flushed = Instant::now();
+                if let Some(Err(error)) = self.file.as_mut().map(StreamFile::flush) {
+                    return Err(self.give_up(error));
+                }
+            }
+            if let Some(finding) = wrong {
+                self.whole = false;
+                self.ended = !self.allow_damaged;
+                tell(ExportEvent::Damaged { what: finding.to_string(), ends: self.ended });
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a file after an error, with the data flushed so far. Returns the error.
+    fn give_up(&mut self, error: hdf5::Error) -> ExportError {
+        if let Some(mut file) = self.file.take() {
+            let why = format!("the conversion was given up: {}", hdf5::cause(&error));
+            file.rescue();
+            // If there is no space for an ending either, `recover` adds one.
+            let _ = file.abandon(&Ending::given_up(why));
+        }
+        error.into()
+    }
+
+    /// True if the data for the start of a file is known. The manifest of a PandA gets it soon after the first samples;
+    /// its settings may be missing for ever.
+    fn is_described(&self, stream: &StoredStream) -> bool {
+        let waited = self.file.is_some() || self.flushed.elapsed() >= SETTINGS_COME;
+        match &stream.format {
+            Format::Panda { header, settings, .. } => {
+                !header.is_empty() && (settings.is_some() || waited)
+            }
+            Format::Frames { .. } | Format::Raw => true,
+        }
+    }
+
+    /// Ends the file with the scan's information about the stream.
+    pub fn finish(self, scan: &Scan, number: usize) -> Result<ExportedStream, ExportError> {
+        let stream = &scan.streams[number];
+        let file = match self.file {
+            Some(file) => file,
+            None => create(scan, stream, &self.path, &self.options)?,
+        };
+        let whole = self.whole && stream.absent.is_empty() && self.blocks >= stream.blocks.len();
+        let (account, lost) = match whole {
+            true => (stream.account.clone(), 0),
+            false => self.poured.account(stream),
+        };
+        let ending = ending(scan, stream, account.as_ref(), lost, whole);
+        let verdict = ending.verdict;
+        let rows = file.rows();
+        let report = file.finish(&ending, &stream.format)?;
+        Ok(ExportedStream {
+            stream: self.stream,
+            file: report.path,
+            rows,
+            bytes: self.bytes,
+            file_bytes: report.file_bytes,
+            verdict,
+            account,
+            whole,
+            recorded_whole: scan.manifest.state == State::Sealed
+                && stream.account.as_ref().is_some_and(|account| account.completeness().is_good()),
+        })
+    }
+}
+
+/// Creates the file of a stream.
+fn create(
+    scan: &Scan,
+    stream: &StoredStream,
+    path: &Path,
+    options: &Options,
+) -> Result<StreamFile, hdf5::Error> {
+    let about = About {
+        scan: &scan.manifest.scan.to_string(),
+        stream: &stream.name,
+        format: &stream.format,
+        frame_bytes: stream.geometry.map_or(0, |geometry| geometry.frame_bytes),
+    };
+    StreamFile::create(path, &about, options)
+}
+
+/// The ending of the file as in a live recording, plus its losses: frames that could not be read count as lost.
+fn ending(
+    scan: &Scan,
+    stream: &StoredStream,
+    account: Option<&Account>,
+    lost: u64,
+    whole: bool,
+) -> Ending {
+    let lack = match (lost, whole) {
+        (0, true) => None,
+        (0, false) => Some("not all of the recording could be read".to_owned()),
+        (lost, _) => Some(format!("{lost} frames of the recording were not read")),
+    };
+    Ending::of_stream(scan.manifest.state, &stream.format, account, lack)
+}
+
+/// The time of a frame by its number in a block: by its place, else the time of its block.
+fn time_of<'a>(stream: &'a StoredStream, block: &'a Block) -> impl FnMut(usize) -> Tai + 'a {
+    let of_block = stream.time_of_block(block);
+    let is_placed = stream.time_of(block.first).is_some();
+    move |number| {
+        let placed = is_placed.then(|| stream.time_of(block.first + number as i64)).flatten();
+        placed.unwrap_or(of_block)
+    }
+}
