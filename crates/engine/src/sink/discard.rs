@@ -60,9 +60,7 @@ impl Sink for DiscardSink {
         _pool_bytes: u64,
     ) -> Result<Vec<WriterThread>, RecordError> {
         let link = links.pop().expect("there is one target");
-        let (notifier, thread_config) = (link.notifier.clone(), link.thread_config.clone());
-        let thread = WriterThread::spawn("discard", notifier, thread_config, move || run(link));
-        Ok(vec![thread.map_err(RecordError::Thread)?])
+        link.spawn("discard", run)
     }
 
     fn plan_scan(&self, manifest: &mut Manifest, failures: &[Option<String>]) -> Box<dyn ScanSink> {

@@ -151,6 +151,17 @@ pub struct WriterLink {
 }
 
 impl WriterLink {
+    /// Starts the writer of a sink that has one target.
+    pub(crate) fn spawn(
+        self,
+        name: &str,
+        work: impl FnOnce(Self) + Send + 'static,
+    ) -> Result<Vec<WriterThread>, RecordError> {
+        let (notifier, config) = (self.notifier.clone(), self.thread_config.clone());
+        let thread = WriterThread::spawn(name, notifier, config, move || work(self));
+        Ok(vec![thread.map_err(RecordError::Thread)?])
+    }
+
     /// True if no capture thread can send another command, and none waits.
     pub fn is_over(&self) -> bool {
         let over =

@@ -6,7 +6,7 @@
 //! TOML, JSON  ──┘                        └─ Session ────► a RecordingConfig for each scan of a schedule
 //! ```
 //!
-//! There is one struct for all of them (`docs/decisions/0022-options-are-one-struct.md`).
+//! There is one struct for all of them (`docs/decisions/0021-options-are-one-struct.md`).
 //! Everything in it is optional. [`RecordingOptions::or`] lays one set over another, and [`RecordingOptions::resolve`]
 //! checks the result. An [`OptionError`] names the option that is to be changed.
 

@@ -118,11 +118,11 @@ impl Sink for ContainerSink {
     ) -> Result<Vec<WriterThread>, RecordError> {
         let link = links.pop().expect("a container has one target");
         let (words, receiver) = mpsc::channel();
-        let (notifier, thread_config) = (link.notifier.clone(), link.thread_config.clone());
-        let work = ContainerThread::new(link, receiver, self.config.clone(), pool_bytes / HELD);
-        self.words = Some(Words { words, notifier: notifier.clone() });
-        let thread = WriterThread::spawn("hdf5", notifier, thread_config, move || work.run());
-        Ok(vec![thread.map_err(RecordError::Thread)?])
+        self.words = Some(Words { words, notifier: link.notifier.clone() });
+        let config = self.config.clone();
+        link.spawn("hdf5", move |link| {
+            ContainerThread::new(link, receiver, config, pool_bytes / HELD).run();
+        })
     }
 
     fn plan_scan(&self, manifest: &mut Manifest, failures: &[Option<String>]) -> Box<dyn ScanSink> {

@@ -170,11 +170,8 @@ impl Sink for FileSink {
         _pool_bytes: u64,
     ) -> Result<Vec<WriterThread>, RecordError> {
         let link = links.pop().expect("a file has one writer");
-        let (notifier, thread_config) = (link.notifier.clone(), link.thread_config.clone());
         let output = self.output.take().expect("the file was opened");
-        let work = FileThread::new(link, output);
-        let thread = WriterThread::spawn("file", notifier, thread_config, move || work.run());
-        Ok(vec![thread.map_err(RecordError::Thread)?])
+        link.spawn("file", move |link| FileThread::new(link, output).run())
     }
 
     fn plan_scan(&self, manifest: &mut Manifest, failures: &[Option<String>]) -> Box<dyn ScanSink> {
