@@ -35,7 +35,7 @@ def test_the_sum_of_reasons_is_told_before_anything_is_armed(store):
         assert total["rate"] == 50_000 * 8032
         queued = next(it["bytes"] for it in total["reasons"] if it["what"].startswith("queued"))
         assert queued == total["rate"] * total["stall"]["ms"] // 1000
-        assert memory["rides_out_ms"] >= total["stall"]["ms"] and not memory["asked"]
+        assert memory["rides_out_ms"] >= total["stall"]["ms"] and not memory["requested"]
         # In whole pages of 2 MiB.
         assert abs(armed["pool_bytes"] - memory["bytes"]) <= 2 * MIB
         recording.stop(AS_SEALED)
@@ -55,7 +55,7 @@ def test_a_buffer_that_was_asked_for_is_taken_and_what_it_is_worth_is_said(store
     address = source(free_port(), "&fps=16000000")
     with Recording(address, store=store, options=["--buffer", "128MiB"]) as recording:
         memory = recording.wait("memory")
-        assert memory["asked"] and memory["bytes"] == 128 * MIB
+        assert memory["requested"] and memory["bytes"] == 128 * MIB
         assert memory["rides_out_ms"] < memory["sum"]["stall"]["ms"]
         warnings = [event["text"] for event in recording.events if event["event"] == "warning"]
         assert any("ride out a stall" in text for text in warnings), warnings

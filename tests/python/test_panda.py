@@ -1107,7 +1107,7 @@ def test_a_limit_in_time_ends_a_recording_into_a_file(tmp_path):
     assert (done["verdict"], done["reason"]) == ("proven", "Disarmed")
     # What only datagrams into a store had before: the use of memory over time, and the threads.
     assert sealed["accounts"][0]["host"]["high_water_history"]["blocks"]
-    assert {thread["name"] for thread in sealed["manifest"]["rig"]["threads"]} == {"panda0", "hdf5"}
+    assert {thread["name"] for thread in sealed["manifest"]["host_setup"]["threads"]} == {"panda0", "hdf5"}
     check_raw(tmp_path / "x.h5", count=done["samples"])
 
 

@@ -14,7 +14,7 @@ use fullbore_linux::thread_config::{ThreadConfig, ThreadStatus};
 use fullbore_store::partial_blocks::PartialBlockJournal;
 use rustix::event::{Timespec, epoll};
 
-use super::port::{Lender, Port};
+use super::port::{Port, ThreadResources};
 use super::scan_stream::{CaptureEvent, ScanContext};
 use super::staging::StagingBuffer;
 use super::striping::{Striper, WriterQueue};
@@ -261,7 +261,7 @@ impl Work {
                 self.take_answers();
                 if self.stopping || each.elapsed() >= due {
                     each = Instant::now();
-                    self.each_port(|port, lender| port.look(lender));
+                    self.each_port(|port, thread_resources| port.look(thread_resources));
                 }
                 self.tell();
                 let done = self.ports.iter().all(Port::is_done) && self.striper.all_sent();
@@ -281,7 +281,9 @@ impl Work {
             match self.orders.try_recv() {
                 Ok(CaptureCommand::Begin(context)) => {
                     self.holding = false;
-                    self.each_port(|port, lender| port.begin(context.clone(), lender));
+                    self.each_port(|port, thread_resources| {
+                        port.begin(context.clone(), thread_resources)
+                    });
                     let before = self.scan.replace(context);
                     self.closed(before);
                 }
@@ -361,7 +363,7 @@ impl Work {
     fn receive(&mut self, number: usize) -> Round {
         let now = self.clock.now();
         let port = &mut self.ports[number];
-        let mut lender = Lender {
+        let mut thread_resources = ThreadResources {
             striper: &mut self.striper,
             staging: &mut self.staging,
             notices: &mut self.notices,
@@ -369,7 +371,7 @@ impl Work {
         };
         let mut turn = Round { taken: 0, left: true };
         for _ in 0..TURN {
-            match port.receive(&mut lender) {
+            match port.receive(&mut thread_resources) {
                 Ok(count) => {
                     self.failures[number] = Failures::default();
                     turn.taken += count;
@@ -384,7 +386,7 @@ impl Work {
                     if self.failures[number].last_straw() {
                         let source = &port.source().endpoint;
                         let why = format!("receiving from {source} fails again and again: {error}");
-                        lender.notices.push(CaptureEvent::Broken { why });
+                        thread_resources.notices.push(CaptureEvent::Broken { why });
                     }
                     break;
                 }
@@ -402,27 +404,27 @@ impl Work {
             };
             let number = self.by_region[&(Arc::as_ptr(region) as usize)];
             let now = self.clock.now();
-            let mut lender = Lender {
+            let mut thread_resources = ThreadResources {
                 striper: &mut self.striper,
                 staging: &mut self.staging,
                 notices: &mut self.notices,
                 now,
             };
-            let stray = self.ports[number].answer(returned, &mut lender);
+            let stray = self.ports[number].answer(returned, &mut thread_resources);
             assert!(stray.is_none(), "a block came back to a stream that does not know it");
         }
     }
 
-    fn each_port(&mut self, mut what: impl FnMut(&mut Port, &mut Lender<'_>)) {
+    fn each_port(&mut self, mut what: impl FnMut(&mut Port, &mut ThreadResources<'_>)) {
         let now = self.clock.now();
         for port in &mut self.ports {
-            let mut lender = Lender {
+            let mut thread_resources = ThreadResources {
                 striper: &mut self.striper,
                 staging: &mut self.staging,
                 notices: &mut self.notices,
                 now,
             };
-            what(port, &mut lender);
+            what(port, &mut thread_resources);
         }
     }
 

@@ -170,9 +170,9 @@ impl Sifted {
 /// The decision about the port's frames.
 pub enum Decision {
     /// One indexed stream, from this index on.
-    Placed(FrameIndexer, i64),
+    Indexed(FrameIndexer, i64),
     /// One sequential stream.
-    Arrived(SubStreams, FrameIndexer),
+    Unindexed(SubStreams, FrameIndexer),
     /// An indexed stream for each thread.
     Split,
 }
@@ -339,7 +339,10 @@ impl Detector {
         let mut count = match (codec(source, now), source.sequence, &source.threads) {
             (None, Some(field), _) => FrameIndexer::by_field(field, strip, bytes),
             (None, None, _) => {
-                return Decision::Arrived(SubStreams::None, FrameIndexer::by_arrival(strip, bytes));
+                return Decision::Unindexed(
+                    SubStreams::None,
+                    FrameIndexer::by_arrival(strip, bytes),
+                );
             }
             (Some(_), _, Threads::Split) => return Decision::Split,
             (Some(codec), _, Threads::Listed(list)) if in_order => {
@@ -355,14 +358,14 @@ impl Detector {
                     frames_per_second: source.frames_per_second,
                     packet_number: facts.packet_number,
                 };
-                return Decision::Arrived(flows, FrameIndexer::by_arrival(strip, bytes));
+                return Decision::Unindexed(flows, FrameIndexer::by_arrival(strip, bytes));
             }
         };
         if !in_order {
-            return Decision::Arrived(SubStreams::One, count);
+            return Decision::Unindexed(SubStreams::One, count);
         }
         let first = self.earliest(&mut count, strip).unwrap_or(0);
-        Decision::Placed(count, first)
+        Decision::Indexed(count, first)
     }
 
     /// Returns the lowest index among held frames that are near one another, so that no

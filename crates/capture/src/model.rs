@@ -28,7 +28,7 @@ use proptest::prelude::*;
 use uuid::Uuid;
 
 use self::verified::verify_all;
-use super::port::{Lender, Port};
+use super::port::{Port, ThreadResources};
 use super::scan_stream::{CaptureEvent, ScanContext};
 use super::staging::StagingBuffer;
 use super::striping::{Striper, WriterQueue};
@@ -222,7 +222,7 @@ struct Filling {
 struct Writer {
     commands: rtrb::Consumer<WriterCommand>,
     returned: rtrb::Producer<WriterReply>,
-    gauge: Arc<WriterMetrics>,
+    metrics: Arc<WriterMetrics>,
     held: VecDeque<FullBlock>,
 }
 
@@ -290,21 +290,21 @@ impl Bench {
         bench
     }
 
-    fn with<T>(&mut self, what: impl FnOnce(&mut Port, &mut Lender<'_>) -> T) -> T {
-        let mut lender = Lender {
+    fn with<T>(&mut self, what: impl FnOnce(&mut Port, &mut ThreadResources<'_>) -> T) -> T {
+        let mut thread_resources = ThreadResources {
             striper: &mut self.striper,
             staging: &mut self.staging,
             notices: &mut self.notices,
             now: self.now,
         };
-        what(&mut self.port, &mut lender)
+        what(&mut self.port, &mut thread_resources)
     }
 
     fn begin(&mut self) {
         let scan = format!("s_{}", self.openings.len()).parse().unwrap();
         let context = Arc::new(ScanContext::new(Uuid::now_v7(), scan, true));
         self.openings.push(context.clone());
-        self.with(|port, lender| port.begin(context, lender));
+        self.with(|port, thread_resources| port.begin(context, thread_resources));
     }
 
     fn play(&mut self, step: &Step) {
@@ -331,7 +331,7 @@ impl Bench {
             Step::Memory(left) => self.leave(usize::from(*left)),
             Step::Refuse(member) => {
                 if let Some(writer) = self.writers.get(usize::from(*member)) {
-                    writer.gauge.refusing.store(true, Ordering::Relaxed);
+                    writer.metrics.refusing.store(true, Ordering::Relaxed);
                     self.short = true;
                 }
             }
@@ -339,7 +339,7 @@ impl Bench {
     }
 
     fn receive(&mut self) -> usize {
-        let received = self.with(|port, lender| port.receive(lender)).unwrap();
+        let received = self.with(|port, thread_resources| port.receive(thread_resources)).unwrap();
         if self.port.pool_mut().is_some_and(|pool| pool.free() == 0) {
             self.short = true;
         }
@@ -432,7 +432,7 @@ impl Bench {
                 }
             }
             for filled in writer.held.drain(..count.min(writer.held.len())) {
-                let answer = if writer.gauge.refusing.load(Ordering::Relaxed) {
+                let answer = if writer.metrics.refusing.load(Ordering::Relaxed) {
                     WriterReply::Refused(filled)
                 } else {
                     self.pages.push(page(&filled));
@@ -446,7 +446,7 @@ impl Bench {
             }
         }
         while let Some(returned) = self.striper.take_returned() {
-            let stray = self.with(|port, lender| port.answer(returned, lender));
+            let stray = self.with(|port, thread_resources| port.answer(returned, thread_resources));
             assert!(stray.is_none(), "a block came back to a stream that does not know it");
         }
     }
@@ -518,10 +518,10 @@ fn most_behind_the_end(bench: &Bench) -> u64 {
 fn queue() -> (WriterQueue, Writer) {
     let (to, commands) = rtrb::RingBuffer::new(4096);
     let (returned, from) = rtrb::RingBuffer::new(4096);
-    let gauge = Arc::new(WriterMetrics::default());
+    let metrics = Arc::new(WriterMetrics::default());
     let wake = Arc::new(Notifier::new().unwrap());
-    let queue = WriterQueue::new(to, from, gauge.clone(), wake, 2048);
-    (queue, Writer { commands, returned, gauge, held: VecDeque::new() })
+    let queue = WriterQueue::new(to, from, metrics.clone(), wake, 2048);
+    (queue, Writer { commands, returned, metrics, held: VecDeque::new() })
 }
 
 fn page(filled: &FullBlock) -> Page {

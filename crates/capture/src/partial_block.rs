@@ -94,12 +94,11 @@ impl PartialBlocks {
         now: Tai,
     ) -> Option<usize> {
         if let Some(file) = &self.file {
-            let standing =
-                self.copy_statuses.get(&file.member).map(|copy_status| copy_status.state());
-            let is_stuck = standing == Some(CopyState::Busy) && now.since(file.sent) > PATIENCE_NS;
-            if standing == Some(CopyState::Failed) || is_stuck {
+            let state = self.copy_statuses.get(&file.member).map(|copy_status| copy_status.state());
+            let is_stuck = state == Some(CopyState::Busy) && now.since(file.sent) > PATIENCE_NS;
+            if state == Some(CopyState::Failed) || is_stuck {
                 self.failed.insert(file.member);
-            } else if standing == Some(CopyState::Busy) {
+            } else if state == Some(CopyState::Busy) {
                 return None;
             } else if taking(file.member) {
                 return Some(file.member);

@@ -194,7 +194,7 @@ pub struct Port {
     /// frames arrive.
     refused: Option<String>,
     ended: bool,
-    gauge: Arc<PortMetrics>,
+    metrics: Arc<PortMetrics>,
 }
 
 /// Counts of a port without a stream.
@@ -209,7 +209,7 @@ struct Early {
     unrecorded: u64,
     excluded: u64,
     /// The same counts for screens, and the scan in which they were reported.
-    gauge: Arc<StreamMetrics>,
+    metrics: Arc<StreamMetrics>,
     told: Option<Uuid>,
 }
 
@@ -316,7 +316,7 @@ impl Port {
             chunk_bytes,
             refused: None,
             ended: false,
-            gauge: Arc::default(),
+            metrics: Arc::default(),
         })
     }
 
@@ -369,8 +369,8 @@ impl Port {
     }
 
     /// The metrics.
-    pub fn gauge(&self) -> &Arc<PortMetrics> {
-        &self.gauge
+    pub fn metrics(&self) -> &Arc<PortMetrics> {
+        &self.metrics
     }
 
     /// Drops packets that arrived before the scan was armed.
@@ -386,11 +386,11 @@ impl Port {
     }
 
     /// Begins a scan: the first, or, with a cut, the next one.
-    pub fn begin(&mut self, context: Arc<ScanContext>, lender: &mut Lender<'_>) {
+    pub fn begin(&mut self, context: Arc<ScanContext>, thread_resources: &mut ThreadResources<'_>) {
         if !self.openings.is_empty() {
-            self.settle_unowned(Upcoming::NextScan, lender);
+            self.settle_unowned(Upcoming::NextScan, thread_resources);
         }
-        let said = self.read_drops(lender);
+        let said = self.read_drops(thread_resources);
         self.drops.end(&said);
         self.drops.begin(context.uuid, said);
         self.openings.push_back(context.clone());
@@ -399,29 +399,29 @@ impl Port {
         }
         if self.streams.is_empty() {
             let silent = self.openings.pop_front().expect("there are two");
-            self.tell_silent(&silent, lender);
+            self.tell_silent(&silent, thread_resources);
             return;
         }
         self.cut_at = Some(Instant::now() + CUT_PATIENCE);
         let Some(pool) = &mut self.pool else { return };
-        let mut lent = lender.lend(pool);
-        self.streams.iter_mut().for_each(|stream| stream.cut(context.clone(), &mut lent));
+        let mut resources = thread_resources.lend(pool);
+        self.streams.iter_mut().for_each(|stream| stream.cut(context.clone(), &mut resources));
     }
 
     /// Assigns the frames that belong to no stream, since they arrived in the scan that ends here. Frames that cannot
     /// be assigned by now count as unrecorded in it.
-    fn settle_unowned(&mut self, then: Upcoming, lender: &mut Lender<'_>) {
-        self.expire_parts(then == Upcoming::Nothing, lender);
+    fn settle_unowned(&mut self, then: Upcoming, thread_resources: &mut ThreadResources<'_>) {
+        self.expire_parts(then == Upcoming::Nothing, thread_resources);
         if self.streams.is_empty() {
-            self.decide(then, lender);
+            self.decide(then, thread_resources);
         }
         // Frames held at a second boundary come first: they may belong to other streams.
-        self.cross_borders(true, lender);
-        self.take_back(lender);
+        self.cross_borders(true, thread_resources);
+        self.take_back(thread_resources);
         let left = self.unclaimed.give_up();
         self.leave_unrecorded(left);
         if self.streams.is_empty() {
-            self.tell_of_invalid(lender);
+            self.tell_of_invalid(thread_resources);
             let held = std::mem::take(&mut self.learning);
             self.give_up(held);
         }
@@ -435,11 +435,11 @@ impl Port {
 
     /// Returns the number of drops of the socket, or the reason why it is unknown. Without it nothing can be proven, so
     /// this is reported at once.
-    fn read_drops(&self, lender: &mut Lender<'_>) -> DropReading {
+    fn read_drops(&self, thread_resources: &mut ThreadResources<'_>) -> DropReading {
         self.receiver.drops().map_err(|error| {
             let source = &self.source.endpoint;
             let text = format!("{source}: cannot read the socket's drop counter: {error}");
-            lender.notices.push(CaptureEvent::Warning { text });
+            thread_resources.notices.push(CaptureEvent::Warning { text });
             error.to_string()
         })
     }
@@ -453,8 +453,8 @@ impl Port {
 
     /// Returns the socket's own drop counter for a scan, or the reason why it could not be read.
     fn drop_counters(&self, scan: Uuid) -> (Vec<DropCounter>, Vec<UnavailableCounter>) {
-        let datagrams = self.gauge.datagrams.load(Ordering::Relaxed);
-        let coarse = datagrams > self.gauge.messages.load(Ordering::Relaxed);
+        let datagrams = self.metrics.datagrams.load(Ordering::Relaxed);
+        let coarse = datagrams > self.metrics.messages.load(Ordering::Relaxed);
         // Streams of split threads share their socket.
         let own = self.streams.len() <= 1;
         self.drops.of_scan(scan, &self.source.address.to_string(), own, coarse)
@@ -462,23 +462,26 @@ impl Port {
 
     /// Receives once. Returns the number of datagrams taken; 0 only if the socket was empty: datagrams of
     /// excluded senders count too.
-    pub fn receive(&mut self, lender: &mut Lender<'_>) -> io::Result<usize> {
+    pub fn receive(&mut self, thread_resources: &mut ThreadResources<'_>) -> io::Result<usize> {
         let direct = self.source.sender.is_none() && !self.splits() && self.frame_parts.is_none();
         let (datagrams, messages) = match (&mut self.streams[..], &mut self.pool) {
-            ([CaptureStream::Placed(placed)], Some(pool)) if direct => {
-                placed.receive(&mut self.receiver, self.method, &mut lender.lend(pool))?
-            }
+            ([CaptureStream::Indexed(indexed)], Some(pool)) if direct => indexed.receive(
+                &mut self.receiver,
+                self.method,
+                &mut thread_resources.lend(pool),
+            )?,
             _ => {
-                let received = lender.staging.receive(&mut self.receiver, self.source.sender)?;
-                self.sort_out(lender);
+                let received =
+                    thread_resources.staging.receive(&mut self.receiver, self.source.sender)?;
+                self.sort_out(thread_resources);
                 received
             }
         };
-        self.take_back(lender);
-        self.count_excluded(lender);
+        self.take_back(thread_resources);
+        self.count_excluded(thread_resources);
         if messages > 0 {
-            self.gauge.datagrams.fetch_add(datagrams as u64, Ordering::Relaxed);
-            self.gauge.messages.fetch_add(messages as u64, Ordering::Relaxed);
+            self.metrics.datagrams.fetch_add(datagrams as u64, Ordering::Relaxed);
+            self.metrics.messages.fetch_add(messages as u64, Ordering::Relaxed);
             self.judge_merging(datagrams as u64, messages as u64);
         }
         Ok(datagrams.max(messages))
@@ -506,44 +509,46 @@ impl Port {
     }
 
     /// Passes every staged datagram to its stream.
-    fn sort_out(&mut self, lender: &mut Lender<'_>) {
-        let [early, kept] = lender.staging.take();
+    fn sort_out(&mut self, thread_resources: &mut ThreadResources<'_>) {
+        let [early, kept] = thread_resources.staging.take();
         for datagram in early.iter().chain(kept.iter()) {
-            self.join_parts(datagram, lender);
+            self.join_parts(datagram, thread_resources);
         }
-        lender.staging.give_back([early, kept]);
+        thread_resources.staging.give_back([early, kept]);
     }
 
     /// Joins the parts of split frames before they are sorted. The first datagrams show whether frames are split.
-    fn join_parts(&mut self, datagram: &[u8], lender: &mut Lender<'_>) {
+    fn join_parts(&mut self, datagram: &[u8], thread_resources: &mut ThreadResources<'_>) {
         if self.frame_parts.is_none() && self.streams.is_empty() && self.source.packet_number {
             let codec = any_day(&self.source);
             self.frame_parts = codec.and_then(|codec| FrameParts::begin(codec, datagram));
         }
         match self.frame_parts.take() {
-            None => self.sort(datagram, lender),
+            None => self.sort(datagram, thread_resources),
             Some(mut parts) => {
-                parts.take(datagram, lender.now, |whole| self.sort(whole, lender));
+                parts.take(datagram, thread_resources.now, |whole| {
+                    self.sort(whole, thread_resources)
+                });
                 self.frame_parts = Some(parts);
             }
         }
     }
 
     /// Gives up waiting for the other parts of frames: for a while, or at all.
-    fn expire_parts(&mut self, all: bool, lender: &mut Lender<'_>) {
+    fn expire_parts(&mut self, all: bool, thread_resources: &mut ThreadResources<'_>) {
         let Some(mut parts) = self.frame_parts.take() else { return };
         match all {
-            true => parts.finish(|part| self.sort(part, lender)),
-            false => parts.expire(lender.now, |part| self.sort(part, lender)),
+            true => parts.finish(|part| self.sort(part, thread_resources)),
+            false => parts.expire(thread_resources.now, |part| self.sort(part, thread_resources)),
         }
         self.frame_parts = Some(parts);
     }
 
-    fn sort(&mut self, datagram: &[u8], lender: &mut Lender<'_>) {
+    fn sort(&mut self, datagram: &[u8], thread_resources: &mut ThreadResources<'_>) {
         if self.streams.is_empty() {
             self.learning.hold(datagram);
             if self.learning.is_time() {
-                self.decide(Upcoming::More, lender);
+                self.decide(Upcoming::More, thread_resources);
             }
             return;
         }
@@ -555,19 +560,19 @@ impl Port {
             .iter()
             .position(|stream| !several || stream.owns(head, frame, datagram.len()));
         match owner {
-            Some(owner) => self.give(owner, datagram, lender),
-            None => self.take_unowned(datagram, lender),
+            Some(owner) => self.give(owner, datagram, thread_resources),
+            None => self.take_unowned(datagram, thread_resources),
         }
     }
 
     /// Passes a datagram to a stream.
-    fn give(&mut self, stream: usize, datagram: &[u8], lender: &mut Lender<'_>) {
+    fn give(&mut self, stream: usize, datagram: &[u8], thread_resources: &mut ThreadResources<'_>) {
         let Some(pool) = &mut self.pool else { return };
-        self.streams[stream].ingest(datagram, &mut lender.lend(pool));
+        self.streams[stream].ingest(datagram, &mut thread_resources.lend(pool));
     }
 
     /// Takes back datagrams that streams received and that are not theirs.
-    fn take_back(&mut self, lender: &mut Lender<'_>) {
+    fn take_back(&mut self, thread_resources: &mut ThreadResources<'_>) {
         for from in 0..self.streams.len() {
             for datagram in self.streams[from].take_handed_back() {
                 let strip = stripped_bytes(&self.source) as usize;
@@ -578,24 +583,24 @@ impl Port {
                     .map(|(number, _)| number)
                     .next();
                 match owner {
-                    Some(owner) => self.give(owner, &datagram, lender),
-                    None => self.take_unowned(&datagram, lender),
+                    Some(owner) => self.give(owner, &datagram, thread_resources),
+                    None => self.take_unowned(&datagram, thread_resources),
                 }
             }
         }
     }
 
     /// Processes a datagram that belongs to no stream: a frame of a thread that begins late, or no frame at all.
-    fn take_unowned(&mut self, datagram: &[u8], lender: &mut Lender<'_>) {
+    fn take_unowned(&mut self, datagram: &[u8], thread_resources: &mut ThreadResources<'_>) {
         let key = self.key_of(datagram).filter(|_| tells_threads(&self.source));
         let Some((key, header)) = key else {
-            self.take_frameless(datagram, lender);
+            self.take_frameless(datagram, thread_resources);
             return;
         };
         match self.unclaimed.take(&self.source, key, !header.invalid(), datagram) {
             Claim::Held { given_up } => self.leave_unrecorded(given_up),
             Claim::Excluded => self.exclude(1),
-            Claim::Open(key, frames) => self.open_late(key, &frames, lender),
+            Claim::Open(key, frames) => self.open_late(key, &frames, thread_resources),
         }
     }
 
@@ -605,13 +610,13 @@ impl Port {
     }
 
     /// Processes a datagram that is no frame. It may hold whole frames in another form, which are not recorded.
-    fn take_frameless(&mut self, datagram: &[u8], lender: &mut Lender<'_>) {
+    fn take_frameless(&mut self, datagram: &[u8], thread_resources: &mut ThreadResources<'_>) {
         let holds = DatagramContents::of(&self.source, datagram);
         let Some(holds) = holds.filter(|_| tells_threads(&self.source)) else {
             // Its stream is unknown, so the first stream's account counts it.
             match self.streams.is_empty() {
                 true => self.early.take_foreign(datagram.len()),
-                false => self.give(0, datagram, lender),
+                false => self.give(0, datagram, thread_resources),
             }
             return;
         };
@@ -628,25 +633,35 @@ impl Port {
                 self.title(),
                 self.frame_hint(Some(holds))
             );
-            lender.notices.push(CaptureEvent::Warning { text });
+            thread_resources.notices.push(CaptureEvent::Warning { text });
         }
     }
 
     /// Opens a stream for a thread that begins late, and passes it its first frames.
-    fn open_late(&mut self, key: Key, frames: &[Vec<u8>], lender: &mut Lender<'_>) {
-        let why = match self.open_for(key, frames, lender) {
+    fn open_late(
+        &mut self,
+        key: Key,
+        frames: &[Vec<u8>],
+        thread_resources: &mut ThreadResources<'_>,
+    ) {
+        let why = match self.open_for(key, frames, thread_resources) {
             Ok(owner) => {
-                frames.iter().for_each(|frame| self.give(owner, frame, lender));
+                frames.iter().for_each(|frame| self.give(owner, frame, thread_resources));
                 return;
             }
             Err(why) => why,
         };
         self.leave_unrecorded(frames.len() as u64);
-        self.warn_of_unopened(key, why, lender);
+        self.warn_of_unopened(key, why, thread_resources);
     }
 
     /// Warns once of frames for which no stream can be opened.
-    fn warn_of_unopened(&mut self, key: Key, why: Unopened, lender: &mut Lender<'_>) {
+    fn warn_of_unopened(
+        &mut self,
+        key: Key,
+        why: Unopened,
+        thread_resources: &mut ThreadResources<'_>,
+    ) {
         if !std::mem::replace(&mut self.warned.1, true) {
             let Key { station, thread, frame_bytes } = key;
             let text = format!(
@@ -655,7 +670,7 @@ impl Port {
                 self.source.endpoint,
                 self.say_unopened(why)
             );
-            lender.notices.push(CaptureEvent::Warning { text });
+            thread_resources.notices.push(CaptureEvent::Warning { text });
         }
     }
 
@@ -664,7 +679,7 @@ impl Port {
         &mut self,
         key: Key,
         frames: &[Vec<u8>],
-        lender: &mut Lender<'_>,
+        thread_resources: &mut ThreadResources<'_>,
     ) -> Result<usize, Unopened> {
         if !self.late.insert(key) || self.alone {
             return Err(Unopened::Streams);
@@ -672,7 +687,7 @@ impl Port {
         let first = Detector::of_all(frames);
         let mut opened = Err(Unopened::Invalid);
         for frame in frames {
-            opened = self.split_off(frame, &first, lender);
+            opened = self.split_off(frame, &first, thread_resources);
             if opened != Err(Unopened::Invalid) {
                 break;
             }
@@ -697,8 +712,8 @@ impl Port {
     }
 
     /// Counts datagrams of senders other than the one that the user named.
-    fn count_excluded(&mut self, lender: &mut Lender<'_>) {
-        let excluded = std::mem::take(&mut lender.staging.excluded);
+    fn count_excluded(&mut self, thread_resources: &mut ThreadResources<'_>) {
+        let excluded = std::mem::take(&mut thread_resources.staging.excluded);
         self.exclude(excluded);
     }
 
@@ -717,25 +732,25 @@ impl Port {
     }
 
     /// Reports unrecorded datagrams while no stream has metrics for them.
-    fn tell_of_foreign(&mut self, lender: &mut Lender<'_>) {
+    fn tell_of_foreign(&mut self, thread_resources: &mut ThreadResources<'_>) {
         let Early { foreign, foreign_bytes, excluded, unrecorded, .. } = self.early;
         if excluded >= FOREIGN_TOLD && self.streams.is_empty() && foreign == 0 {
-            self.tell_of_excluded(lender);
+            self.tell_of_excluded(thread_resources);
         }
         if foreign + excluded + unrecorded == 0 || !self.streams.is_empty() {
             return;
         }
-        let gauge = &self.early.gauge;
-        gauge.foreign.store(foreign, Ordering::Relaxed);
-        gauge.excluded.store(excluded, Ordering::Relaxed);
-        gauge.unrecorded.store(unrecorded, Ordering::Relaxed);
+        let metrics = &self.early.metrics;
+        metrics.foreign.store(foreign, Ordering::Relaxed);
+        metrics.excluded.store(excluded, Ordering::Relaxed);
+        metrics.unrecorded.store(unrecorded, Ordering::Relaxed);
         if let Some(context) = self.openings.back()
             && self.early.told != Some(context.uuid)
         {
             self.early.told = Some(context.uuid);
-            let (scan, gauge) = (context.uuid, self.early.gauge.clone());
+            let (scan, metrics) = (context.uuid, self.early.metrics.clone());
             let source = self.source.endpoint.to_string();
-            lender.notices.push(CaptureEvent::Unrecognised { scan, source, gauge });
+            thread_resources.notices.push(CaptureEvent::Unrecognised { scan, source, metrics });
         }
         if foreign >= FOREIGN_TOLD && !std::mem::replace(&mut self.warned.0, true) {
             let (what, hint) = match self.source.format {
@@ -751,7 +766,7 @@ impl Port {
                  this source. {hint}",
                 self.source.endpoint
             );
-            lender.notices.push(CaptureEvent::Warning { text });
+            thread_resources.notices.push(CaptureEvent::Warning { text });
         }
     }
 
@@ -792,19 +807,19 @@ impl Port {
     }
 
     /// Warns once that the user's filter excludes all datagrams.
-    fn tell_of_excluded(&mut self, lender: &mut Lender<'_>) {
+    fn tell_of_excluded(&mut self, thread_resources: &mut ThreadResources<'_>) {
         if !std::mem::replace(&mut self.warned.2, true) {
             let text = format!(
                 "{}: all datagrams that arrive are excluded by threads=, source= or frame= of this endpoint. Nothing \
                  is being recorded from it",
                 self.source.endpoint
             );
-            lender.notices.push(CaptureEvent::Warning { text });
+            thread_resources.notices.push(CaptureEvent::Warning { text });
         }
     }
 
     /// Warns that all frames of a port without a stream are marked invalid.
-    fn tell_of_invalid(&mut self, lender: &mut Lender<'_>) {
+    fn tell_of_invalid(&mut self, thread_resources: &mut ThreadResources<'_>) {
         let held = self.learning.datagrams().count();
         if held == 0 || !self.splits() || !self.learning.all_invalid(&self.source) {
             return;
@@ -814,47 +829,49 @@ impl Port {
              not recorded, and are counted as unrecorded",
             self.source.endpoint
         );
-        lender.notices.push(CaptureEvent::Warning { text });
+        thread_resources.notices.push(CaptureEvent::Warning { text });
     }
 
     /// Does checks that depend on time, for ports with few datagrams.
-    pub fn look(&mut self, lender: &mut Lender<'_>) {
-        self.expire_parts(false, lender);
+    pub fn look(&mut self, thread_resources: &mut ThreadResources<'_>) {
+        self.expire_parts(false, thread_resources);
         if self.streams.is_empty() && self.learning.is_time() {
-            self.decide(Upcoming::More, lender);
+            self.decide(Upcoming::More, thread_resources);
         }
-        self.cross_borders(false, lender);
-        self.take_back(lender);
-        self.tell_of_foreign(lender);
+        self.cross_borders(false, thread_resources);
+        self.take_back(thread_resources);
+        self.tell_of_foreign(thread_resources);
         if self.cut_at.is_some_and(|at| Instant::now() >= at) {
             self.cut_at = None;
             if let Some(pool) = &mut self.pool {
-                let mut lent = lender.lend(pool);
-                self.streams.iter_mut().for_each(|stream| stream.cut_now(&mut lent));
+                let mut resources = thread_resources.lend(pool);
+                self.streams.iter_mut().for_each(|stream| stream.cut_now(&mut resources));
             }
         }
         if let Some(pool) = &mut self.pool {
-            let mut lent = lender.lend(pool);
-            self.streams.iter_mut().for_each(|stream| stream.journal_partial_blocks(&mut lent));
+            let mut resources = thread_resources.lend(pool);
+            self.streams
+                .iter_mut()
+                .for_each(|stream| stream.journal_partial_blocks(&mut resources));
             self.streams.iter().for_each(|stream| stream.tell(pool));
         }
         let complaints = self.streams.iter_mut().filter_map(CaptureStream::complaint);
-        lender.notices.extend(complaints.map(|text| CaptureEvent::Warning { text }));
-        self.describe(lender);
-        self.take_complete(lender);
+        thread_resources.notices.extend(complaints.map(|text| CaptureEvent::Warning { text }));
+        self.describe(thread_resources);
+        self.take_complete(thread_resources);
     }
 
     /// Releases frames held at second boundaries that have waited long enough, or all of them.
-    fn cross_borders(&mut self, at_once: bool, lender: &mut Lender<'_>) {
+    fn cross_borders(&mut self, at_once: bool, thread_resources: &mut ThreadResources<'_>) {
         if let Some(pool) = &mut self.pool {
-            let mut lent = lender.lend(pool);
-            self.streams.iter_mut().for_each(|stream| stream.cross_border(at_once, &mut lent));
+            let mut resources = thread_resources.lend(pool);
+            self.streams.iter_mut().for_each(|stream| stream.cross_border(at_once, &mut resources));
         }
     }
 
     /// Reports new properties of the frames of its streams to the manifest at once, since a recorder may die before it
     /// seals.
-    fn describe(&mut self, lender: &mut Lender<'_>) {
+    fn describe(&mut self, thread_resources: &mut ThreadResources<'_>) {
         for (stream, told) in self.streams.iter_mut().zip(&mut self.told) {
             let format = stream.format();
             if format == *told {
@@ -865,13 +882,13 @@ impl Port {
             let scans = self.openings.iter().map(|context| context.uuid);
             for scan in scans.filter(|scan| stream.part_mut(*scan).is_some()) {
                 let format = format.clone();
-                lender.notices.push(CaptureEvent::Described { scan, number, format });
+                thread_resources.notices.push(CaptureEvent::Described { scan, number, format });
             }
         }
     }
 
     /// Opens the streams of the first datagrams, if these agree.
-    fn decide(&mut self, then: Upcoming, lender: &mut Lender<'_>) {
+    fn decide(&mut self, then: Upcoming, thread_resources: &mut ThreadResources<'_>) {
         let Some(mut facts) = self.learning.facts(&self.source, then) else {
             let sifted = self.learning.sift(&self.source);
             self.early.take(sifted);
@@ -901,7 +918,7 @@ impl Port {
                 if self.refused.is_none() {
                     let text = format!("{}: {error}", self.source.endpoint);
                     self.refused = Some(text.clone());
-                    lender.notices.push(CaptureEvent::Warning { text });
+                    thread_resources.notices.push(CaptureEvent::Warning { text });
                 }
                 let held = std::mem::take(&mut self.learning);
                 self.give_up(held);
@@ -929,38 +946,38 @@ impl Port {
             geometry: cut,
             fill: self.source.fill,
         };
-        let decision = self.learning.decide(&self.source, &facts, lender.now);
+        let decision = self.learning.decide(&self.source, &facts, thread_resources.now);
         if self.source.packet_number && facts.packet_number.is_none() {
             let text = format!(
                 "{}: the 8 bytes before its frames hold no packet number that counts them. The frames are recorded, \
                  and are counted by their time alone",
                 self.source.endpoint
             );
-            lender.notices.push(CaptureEvent::Warning { text });
+            thread_resources.notices.push(CaptureEvent::Warning { text });
         }
         match decision {
-            Decision::Placed(count, first) => {
-                let placed = Reassembler::new(shape, count, first, context);
-                self.open_stream(CaptureStream::Placed(Box::new(placed)), lender);
+            Decision::Indexed(count, first) => {
+                let indexed = Reassembler::new(shape, count, first, context);
+                self.open_stream(CaptureStream::Indexed(Box::new(indexed)), thread_resources);
             }
-            Decision::Arrived(flows, pattern) => {
+            Decision::Unindexed(flows, pattern) => {
                 let shape = StreamLayout { fill: Fill::Omit, ..shape };
-                let mut arrived = SequentialStream::new(shape, flows, pattern, context);
+                let mut unindexed = SequentialStream::new(shape, flows, pattern, context);
                 if let Threads::Listed(list) = &self.source.threads {
-                    arrived.keep_to(facts.flows[0].0, list.clone());
+                    unindexed.keep_to(facts.flows[0].0, list.clone());
                 }
                 if self.source.frame_bytes.is_some() {
-                    arrived.exclude_other_lengths();
+                    unindexed.exclude_other_lengths();
                 }
-                arrived.expect(&self.learning);
-                self.open_stream(CaptureStream::Arrived(Box::new(arrived)), lender);
+                unindexed.expect(&self.learning);
+                self.open_stream(CaptureStream::Unindexed(Box::new(unindexed)), thread_resources);
             }
             Decision::Split => {}
         }
         self.facts = Some(facts);
         let first = std::mem::take(&mut self.learning);
         if self.splits() {
-            self.split_first(&first, lender);
+            self.split_first(&first, thread_resources);
         }
         if self.streams.is_empty() {
             // None of them opened a stream. Sorting them now would decide anew.
@@ -968,12 +985,12 @@ impl Port {
             return;
         }
         for datagram in first.datagrams() {
-            self.sort(datagram, lender);
+            self.sort(datagram, thread_resources);
         }
     }
 
     /// Opens the streams of all threads among the first datagrams.
-    fn split_first(&mut self, first: &Detector, lender: &mut Lender<'_>) {
+    fn split_first(&mut self, first: &Detector, thread_resources: &mut ThreadResources<'_>) {
         let strip = stripped_bytes(&self.source) as usize;
         for datagram in first.datagrams() {
             let (head, frame) = datagram.split_at(strip.min(datagram.len()));
@@ -981,10 +998,11 @@ impl Port {
             let owned = self.streams.iter().any(|stream| stream.owns(head, frame, bytes));
             let unwanted = self.key_of(datagram).is_none_or(|(key, _)| excludes(&self.source, key));
             if !owned && !unwanted {
-                let why = self.split_off(datagram, first, lender).err();
+                let why = self.split_off(datagram, first, thread_resources).err();
                 if let Some(why) = why.filter(|why| *why != Unopened::Invalid) {
                     let key = self.key_of(datagram).map(|(key, _)| key);
-                    key.into_iter().for_each(|key| self.warn_of_unopened(key, why, lender));
+                    key.into_iter()
+                        .for_each(|key| self.warn_of_unopened(key, why, thread_resources));
                 }
             }
         }
@@ -995,13 +1013,13 @@ impl Port {
         &mut self,
         datagram: &[u8],
         first: &Detector,
-        lender: &mut Lender<'_>,
+        thread_resources: &mut ThreadResources<'_>,
     ) -> Result<usize, Unopened> {
         if self.streams.len() >= MOST_STREAMS {
             return Err(Unopened::Streams);
         }
         let strip = stripped_bytes(&self.source);
-        let codec = codec(&self.source, lender.now).ok_or(Unopened::Invalid)?;
+        let codec = codec(&self.source, thread_resources.now).ok_or(Unopened::Invalid)?;
         let (key, header) = self.key_of(datagram).ok_or(Unopened::Invalid)?;
         if header.invalid() {
             return Err(Unopened::Invalid);
@@ -1026,16 +1044,16 @@ impl Port {
             let flows = SubStreams::Threads { codec, frames_per_second: rate, packet_number };
             let pattern = FrameIndexer::by_arrival(strip as usize, bytes);
             (shape.number, shape.name) = self.next_stream(key)?;
-            let mut arrived = SequentialStream::new(shape, flows, pattern, context);
-            arrived.keep_to(header.station(), vec![header.thread()]);
-            arrived.expect(first);
-            CaptureStream::Arrived(Box::new(arrived))
+            let mut unindexed = SequentialStream::new(shape, flows, pattern, context);
+            unindexed.keep_to(header.station(), vec![header.thread()]);
+            unindexed.expect(first);
+            CaptureStream::Unindexed(Box::new(unindexed))
         } else {
             let first = first.earliest(&mut count, strip as usize).ok_or(Unopened::Rate)?;
             (shape.number, shape.name) = self.next_stream(key)?;
-            CaptureStream::Placed(Box::new(Reassembler::new(shape, count, first, context)))
+            CaptureStream::Indexed(Box::new(Reassembler::new(shape, count, first, context)))
         };
-        self.open_stream(stream, lender);
+        self.open_stream(stream, thread_resources);
         Ok(self.streams.len() - 1)
     }
 
@@ -1078,7 +1096,11 @@ impl Port {
         few.is_none().then_some(cut)
     }
 
-    fn open_stream(&mut self, mut stream: CaptureStream, lender: &mut Lender<'_>) {
+    fn open_stream(
+        &mut self,
+        mut stream: CaptureStream,
+        thread_resources: &mut ThreadResources<'_>,
+    ) {
         let context = self.openings.back().expect("a scan was begun").clone();
         // The earlier scans ended without the stream.
         while self.openings.len() > 1 {
@@ -1086,10 +1108,15 @@ impl Port {
         }
         let part = stream.part_mut(context.uuid).expect("just begun");
         std::mem::take(&mut self.early).tell(part);
-        let (shape, format, gauge) =
-            (stream.shape().clone(), stream.format(), stream.gauge().clone());
+        let (shape, format, metrics) =
+            (stream.shape().clone(), stream.format(), stream.metrics().clone());
         self.told.push(format.clone());
-        lender.notices.push(CaptureEvent::Opened { scan: context.uuid, shape, format, gauge });
+        thread_resources.notices.push(CaptureEvent::Opened {
+            scan: context.uuid,
+            shape,
+            format,
+            metrics,
+        });
         self.streams.push(stream);
     }
 
@@ -1122,7 +1149,7 @@ impl Port {
     pub fn answer(
         &mut self,
         returned: WriterReply,
-        lender: &mut Lender<'_>,
+        thread_resources: &mut ThreadResources<'_>,
     ) -> Option<WriterReply> {
         let (stream_ref, bytes) = match &returned {
             WriterReply::Written { stream_ref, bytes, .. } => (stream_ref.clone(), *bytes),
@@ -1135,9 +1162,11 @@ impl Port {
         let lost = match returned {
             WriterReply::Written { block, .. } => {
                 written = Some(block);
-                lender.striper.written(&mut part.cursor, bytes)
+                thread_resources.striper.written(&mut part.cursor, bytes)
             }
-            WriterReply::Refused(filled) => lender.striper.refused(&mut part.cursor, filled),
+            WriterReply::Refused(filled) => {
+                thread_resources.striper.refused(&mut part.cursor, filled)
+            }
         };
         let lost: Vec<Block> = lost.into_iter().map(|filled| part.lose(filled)).collect();
         let pool = self.pool.as_mut().expect("a stream has a pool");
@@ -1154,47 +1183,49 @@ impl Port {
     }
 
     /// Closes the scan streams whose blocks are all settled.
-    fn take_complete(&mut self, lender: &mut Lender<'_>) {
+    fn take_complete(&mut self, thread_resources: &mut ThreadResources<'_>) {
         for place in 0..self.streams.len() {
-            while let Some((part, counted_by)) = self.streams[place].take_complete(lender.now) {
+            while let Some((part, counted_by)) =
+                self.streams[place].take_complete(thread_resources.now)
+            {
                 let stream = &self.streams[place];
                 let (format, number) = (stream.format(), stream.shape().number);
                 let drop_counters = self.drop_counters(part.context.uuid);
-                close(part, counted_by, drop_counters, format, number, lender);
+                close(part, counted_by, drop_counters, format, number, thread_resources);
             }
         }
         self.forget_drops();
     }
 
     /// Ends the last scan.
-    pub fn end(&mut self, lender: &mut Lender<'_>) {
+    pub fn end(&mut self, thread_resources: &mut ThreadResources<'_>) {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
-        let said = self.read_drops(lender);
+        let said = self.read_drops(thread_resources);
         self.drops.end(&said);
-        self.settle_unowned(Upcoming::Nothing, lender);
+        self.settle_unowned(Upcoming::Nothing, thread_resources);
         if let Some(pool) = &mut self.pool {
-            let mut lent = lender.lend(pool);
-            self.streams.iter_mut().for_each(|stream| stream.end(&mut lent));
+            let mut resources = thread_resources.lend(pool);
+            self.streams.iter_mut().for_each(|stream| stream.end(&mut resources));
         }
         if self.streams.is_empty()
             && let Some(context) = self.openings.pop_back()
         {
-            self.tell_silent(&context, lender);
+            self.tell_silent(&context, thread_resources);
             let why = self.refused.take();
-            lender.notices.extend(why.map(|why| CaptureEvent::Broken { why }));
+            thread_resources.notices.extend(why.map(|why| CaptureEvent::Broken { why }));
         }
     }
 
-    fn tell_silent(&mut self, context: &ScanContext, lender: &mut Lender<'_>) {
+    fn tell_silent(&mut self, context: &ScanContext, thread_resources: &mut ThreadResources<'_>) {
         let Early { foreign, excluded, unrecorded, .. } = std::mem::take(&mut self.early);
         let mut account = Box::new(Account::new(self.source.counted_by()));
         (account.foreign, account.excluded, account.unrecorded) = (foreign, excluded, unrecorded);
         (account.drop_counters, account.unavailable_counters) = self.drop_counters(context.uuid);
         let number = (!self.splits()).then_some(self.number);
         let (scan, source) = (context.uuid, self.source.endpoint.to_string());
-        lender.notices.push(CaptureEvent::Silent { scan, number, source, account });
+        thread_resources.notices.push(CaptureEvent::Silent { scan, number, source, account });
     }
 
     /// True if every scan stream of every stream is closed.
@@ -1216,19 +1247,26 @@ fn close(
     (drop_counters, unavailable): (Vec<DropCounter>, Vec<UnavailableCounter>),
     format: Format,
     number: u16,
-    lender: &mut Lender<'_>,
+    thread_resources: &mut ThreadResources<'_>,
 ) {
     let gaps = std::mem::take(&mut part.pending);
-    lender.striper.finish(&part.cursor, gaps);
+    thread_resources.striper.finish(&part.cursor, gaps);
     let (blocks, bytes) = part.cursor.written();
     let scan = part.context.uuid;
     let mut account = Box::new(part.account(counted_by));
     (account.drop_counters, account.unavailable_counters) = (drop_counters, unavailable);
-    lender.notices.push(CaptureEvent::Ended { scan, number, format, blocks, bytes, account });
+    thread_resources.notices.push(CaptureEvent::Ended {
+        scan,
+        number,
+        format,
+        blocks,
+        bytes,
+        account,
+    });
 }
 
 /// The resources of a capture thread that its ports share.
-pub struct Lender<'a> {
+pub struct ThreadResources<'a> {
     /// The queues to the members.
     pub striper: &'a mut super::striping::Striper,
     /// Copies of datagrams.
@@ -1239,7 +1277,7 @@ pub struct Lender<'a> {
     pub now: fullbore_time::Tai,
 }
 
-impl Lender<'_> {
+impl ThreadResources<'_> {
     fn lend<'b>(&'b mut self, pool: &'b mut Pool) -> CaptureResources<'b> {
         CaptureResources { pool, striper: self.striper, staging: self.staging, now: self.now }
     }
@@ -1269,13 +1307,17 @@ mod tests {
         }
         let (commands, _writer) = rtrb::RingBuffer::new(1);
         let (_back, returned) = rtrb::RingBuffer::new(1);
-        let (gauge, wake) =
+        let (metrics, wake) =
             (Arc::new(WriterMetrics::default()), Arc::new(Notifier::new().unwrap()));
-        let mut striper = Striper::new(vec![WriterQueue::new(commands, returned, gauge, wake, 1)]);
+        let mut striper =
+            Striper::new(vec![WriterQueue::new(commands, returned, metrics, wake, 1)]);
         let (mut staging, mut notices) = (StagingBuffer::new(), Vec::new());
         let (striper, staging, notices) = (&mut striper, &mut staging, &mut notices);
-        let mut lender = Lender { striper, staging, notices, now: Tai(0) };
-        assert!(port.receive(&mut lender).unwrap() > 0, "what waits behind them would not be read");
-        while port.receive(&mut lender).unwrap() > 0 {}
+        let mut thread_resources = ThreadResources { striper, staging, notices, now: Tai(0) };
+        assert!(
+            port.receive(&mut thread_resources).unwrap() > 0,
+            "what waits behind them would not be read"
+        );
+        while port.receive(&mut thread_resources).unwrap() > 0 {}
     }
 }

@@ -85,7 +85,7 @@ pub struct Reassembler {
     scan_streams: VecDeque<ScanStream>,
     /// Number of the first of them, in the window's count of cuts.
     oldest: u32,
-    gauge: Arc<StreamMetrics>,
+    metrics: Arc<StreamMetrics>,
     /// The correction already counted in earlier scans.
     corrected: u64,
     /// Warnings already sent.
@@ -120,7 +120,7 @@ impl Reassembler {
             received_at: VecDeque::new(),
             scan_streams: VecDeque::from([scan_stream]),
             oldest: 0,
-            gauge: Arc::default(),
+            metrics: Arc::default(),
             corrected: 0,
             doubt: FormatWarnings::default(),
             handed_back: HandedBack::default(),
@@ -133,8 +133,8 @@ impl Reassembler {
     }
 
     /// The metrics.
-    pub fn gauge(&self) -> &Arc<StreamMetrics> {
-        &self.gauge
+    pub fn metrics(&self) -> &Arc<StreamMetrics> {
+        &self.metrics
     }
 
     /// True if a datagram belongs to it.
@@ -162,18 +162,18 @@ impl Reassembler {
         &mut self,
         receiver: &mut Receiver,
         method: Method,
-        lent: &mut CaptureResources<'_>,
+        resources: &mut CaptureResources<'_>,
     ) -> io::Result<(usize, usize)> {
         let (head, frame) = (self.shape.stripped_bytes as usize, self.frame_bytes());
         let wanted = match method {
             Method::Batch => MOST_MESSAGES,
             Method::Merged => (65_535 / (head + frame) + 1).min(self.heads.len()),
         };
-        let slots = self.provide(wanted, lent.pool);
+        let slots = self.provide(wanted, resources.pool);
         if slots == 0 {
             // No block is free. The datagrams are read all the same, so that their loss is counted here.
-            let received = lent.staging.receive(receiver, None)?;
-            self.mend(lent);
+            let received = resources.staging.receive(receiver, None)?;
+            self.mend(resources);
             return Ok(received);
         }
         let mut received = [Received::default(); MOST_MESSAGES];
@@ -181,7 +181,7 @@ impl Reassembler {
         let mut layout = Layout::new(method, head, frame, slots);
         let messages = {
             let frames = slots_from(&mut self.window, first, slots, frame);
-            let (overflow, kept) = lent.staging.parts();
+            let (overflow, kept) = resources.staging.parts();
             let mut slices = layout.slices(&mut self.heads, frames, overflow);
             let room = if method == Method::Batch { slots } else { 1 };
             let messages = receiver.receive(
@@ -199,18 +199,18 @@ impl Reassembler {
         let run =
             if self.second_boundary.is_held() { 0 } else { self.run_as_predicted(first, in_place) };
         if run < in_place {
-            self.copy_out(first, run, in_place, lent.staging);
+            self.copy_out(first, run, in_place, resources.staging);
         }
         if run > 0 {
             self.sum_up(first, run);
-            self.note_came(first, run, lent.now);
-            self.look_at_the_clock(first, lent.now);
+            self.note_came(first, run, resources.now);
+            self.look_at_the_clock(first, resources.now);
             self.window.arrive_in_order(run as u32);
-            self.near(first + run as i64 - 1, lent);
+            self.near(first + run as i64 - 1, resources);
         }
         let taken = in_place + layout.surprises;
-        self.mend(lent);
-        self.hand_on(lent);
+        self.mend(resources);
+        self.hand_on(resources);
         Ok((taken, messages))
     }
 
@@ -267,11 +267,11 @@ impl Reassembler {
     }
 
     fn take_stamp(&mut self, index: i64, stamp: Option<Tai>, now: Tai) {
-        let gauge = self.gauge.clone();
+        let metrics = self.metrics.clone();
         let watch = &mut self.part_of(index).watch;
         if let Some(stamp) = stamp.filter(|_| watch.wants(now)) {
             watch.look(stamp, now);
-            gauge.tell_wall(watch);
+            metrics.tell_wall(watch);
         }
     }
 
@@ -339,53 +339,55 @@ impl Reassembler {
     }
 
     /// Processes the staged datagrams one by one.
-    pub fn mend(&mut self, lent: &mut CaptureResources<'_>) {
-        let [early, kept] = lent.staging.take();
+    pub fn mend(&mut self, resources: &mut CaptureResources<'_>) {
+        let [early, kept] = resources.staging.take();
         for datagram in early.iter().chain(kept.iter()) {
-            self.ingest(datagram, lent);
+            self.ingest(datagram, resources);
         }
-        lent.staging.give_back([early, kept]);
+        resources.staging.give_back([early, kept]);
     }
 
     /// Processes one datagram.
-    pub fn ingest(&mut self, datagram: &[u8], lent: &mut CaptureResources<'_>) {
+    pub fn ingest(&mut self, datagram: &[u8], resources: &mut CaptureResources<'_>) {
         if self.second_boundary.is_held() {
             // Only the receive order tells which frames were overtaken.
-            self.second_boundary.hold(datagram, lent.now);
-            self.cross_border(false, lent);
+            self.second_boundary.hold(datagram, resources.now);
+            self.cross_border(false, resources);
         } else {
-            self.take(datagram, lent);
+            self.take(datagram, resources);
         }
     }
 
     /// Releases the datagrams held at a second boundary, if the wait for overtaken frames is over, or at once.
-    pub fn cross_border(&mut self, at_once: bool, lent: &mut CaptureResources<'_>) {
-        while let Some(held) = self.second_boundary.take(at_once, lent.now) {
+    pub fn cross_border(&mut self, at_once: bool, resources: &mut CaptureResources<'_>) {
+        while let Some(held) = self.second_boundary.take(at_once, resources.now) {
             for datagram in &held {
                 let scan_streams = self.shape.split(datagram);
                 second_boundary::learn_length(&mut self.count, &self.window, scan_streams);
             }
             self.count.settle();
-            held.iter().for_each(|datagram| self.ingest(datagram, lent));
+            held.iter().for_each(|datagram| self.ingest(datagram, resources));
         }
     }
 
-    fn take(&mut self, datagram: &[u8], lent: &mut CaptureResources<'_>) {
+    fn take(&mut self, datagram: &[u8], resources: &mut CaptureResources<'_>) {
         let (head, frame) = self.shape.split(datagram);
         match self.count.read(head, frame, datagram.len()) {
-            IndexResult::Frame { index, invalid } => self.place(index, invalid, head, frame, lent),
-            IndexResult::Early { .. } => self.second_boundary.hold(datagram, lent.now),
+            IndexResult::Frame { index, invalid } => {
+                self.place(index, invalid, head, frame, resources)
+            }
+            IndexResult::Early { .. } => self.second_boundary.hold(datagram, resources.now),
             IndexResult::Damaged { index } => match self.window.arrive_damaged(index) {
                 Arrival::OutOfWindow | Arrival::BeforeScan => {
                     self.part_of_new().foreign(datagram.len())
                 }
                 Arrival::Occupied => self.part_of(index).foreign(datagram.len()),
-                arrival => self.part_of(index).damaged(arrival, lent.now),
+                arrival => self.part_of(index).damaged(arrival, resources.now),
             },
-            IndexResult::InvalidFrameNumber => self.part_of_new().beyond(lent.now),
+            IndexResult::InvalidFrameNumber => self.part_of_new().beyond(resources.now),
             IndexResult::Foreign | IndexResult::Uncounted => self.hand_back(datagram),
         }
-        self.hand_on(lent);
+        self.hand_on(resources);
     }
 
     /// Passes a datagram that is no frame of this stream back to the port: it may belong to another stream.
@@ -413,11 +415,11 @@ impl Reassembler {
         invalid: bool,
         head: &[u8],
         frame: &[u8],
-        lent: &mut CaptureResources<'_>,
+        resources: &mut CaptureResources<'_>,
     ) {
         let bytes = self.frame_bytes();
         let of_block = self.shape.geometry.block_bytes as usize;
-        match self.window.arrive(index, || lent.pool.take_of(of_block)) {
+        match self.window.arrive(index, || resources.pool.take_of(of_block)) {
             Arrival::Placed { page, slot } => {
                 let block = self.window.block(page, || None).expect("the frame was placed in it");
                 block[slot as usize * bytes..][..bytes].copy_from_slice(frame);
@@ -427,25 +429,25 @@ impl Reassembler {
                 if invalid {
                     note_invalid(&mut self.invalid, page);
                 }
-                self.note_came(index, 1, lent.now);
-                if self.part_of(index).watch.wants(lent.now) {
-                    self.take_stamp(index, self.count.stamp(frame), lent.now);
+                self.note_came(index, 1, resources.now);
+                if self.part_of(index).watch.wants(resources.now) {
+                    self.take_stamp(index, self.count.stamp(frame), resources.now);
                 }
-                self.near(index, lent);
+                self.near(index, resources);
             }
             Arrival::Duplicate => {
                 let same = self.is_recorded(index, frame);
                 self.part_of(index).differing += u64::from(!same);
-                self.near(index, lent);
+                self.near(index, resources);
             }
             Arrival::NoBlock | Arrival::Late | Arrival::Damaged | Arrival::Occupied => {
-                self.near(index, lent);
+                self.near(index, resources);
             }
             Arrival::BeforeScan if came_after_cut(&mut self.scan_streams, 0, 0, index) => {}
             Arrival::BeforeScan => self.part_of_new().out_of_window += 1,
             // An invalid frame may carry any time, so it does not move the window.
             Arrival::OutOfWindow if invalid => self.discard_out_of_window(index),
-            Arrival::OutOfWindow => self.hear_from_afar(index, [head, frame].concat(), lent),
+            Arrival::OutOfWindow => self.hear_from_afar(index, [head, frame].concat(), resources),
         }
     }
 
@@ -457,20 +459,20 @@ impl Reassembler {
     }
 
     /// A frame near the window arrived, so the out-of-window frames before it did not belong to the stream.
-    fn near(&mut self, index: i64, lent: &mut CaptureResources<'_>) {
+    fn near(&mut self, index: i64, resources: &mut CaptureResources<'_>) {
         if !self.far_frames.is_empty() {
-            self.give_up_far(lent);
+            self.give_up_far(resources);
         }
-        self.part_of(index).seen(lent.now);
+        self.part_of(index).seen(resources.now);
     }
 
     /// Drops the out-of-window frames, except those that the window has since reached, for example after a damaged
     /// frame or a cut.
-    fn give_up_far(&mut self, lent: &mut CaptureResources<'_>) {
+    fn give_up_far(&mut self, resources: &mut CaptureResources<'_>) {
         for (index, datagram) in self.far_frames.give_up() {
             match self.window.is_out_of_window(index) {
                 true => self.discard_out_of_window(index),
-                false => self.take(&datagram, lent),
+                false => self.take(&datagram, resources),
             }
         }
     }
@@ -485,15 +487,20 @@ impl Reassembler {
     }
 
     /// Holds an out-of-window frame. Such frames are accepted once enough in a row agree.
-    fn hear_from_afar(&mut self, index: i64, datagram: Vec<u8>, lent: &mut CaptureResources<'_>) {
+    fn hear_from_afar(
+        &mut self,
+        index: i64,
+        datagram: Vec<u8>,
+        resources: &mut CaptureResources<'_>,
+    ) {
         let reach = 4 * DEPTH as u64 * u64::from(self.shape.geometry.frames_per_block());
         if !self.far_frames.agrees(index, reach) {
-            self.give_up_far(lent);
+            self.give_up_far(resources);
         }
-        self.far_frames.hear(index, datagram, lent.now);
-        let belief = self.far_frames.decide(self.window.next(), self.longest_gap(), lent.now);
+        self.far_frames.hear(index, datagram, resources.now);
+        let belief = self.far_frames.decide(self.window.next(), self.longest_gap(), resources.now);
         if let Some(belief) = belief {
-            self.follow(belief, lent);
+            self.follow(belief, resources);
         }
     }
 
@@ -512,7 +519,7 @@ impl Reassembler {
     }
 
     /// Moves the window to the out-of-window frames, and indexes them.
-    fn follow(&mut self, belief: Resync, lent: &mut CaptureResources<'_>) {
+    fn follow(&mut self, belief: Resync, resources: &mut CaptureResources<'_>) {
         let far_frames = self.far_frames.take();
         match belief {
             Resync::Jump(first) => self.window.jump_to(first),
@@ -532,7 +539,7 @@ impl Reassembler {
             if let Some(index) = index.filter(|&index| self.window.is_out_of_window(index)) {
                 self.window.jump_to(index);
             }
-            self.take(&datagram, lent);
+            self.take(&datagram, resources);
         }
     }
 
@@ -549,10 +556,10 @@ impl Reassembler {
     }
 
     /// Begins the next scan with the next block.
-    pub fn cut(&mut self, context: Arc<ScanContext>, lent: &mut CaptureResources<'_>) {
-        self.cross_border(true, lent);
+    pub fn cut(&mut self, context: Arc<ScanContext>, resources: &mut CaptureResources<'_>) {
+        self.cross_border(true, resources);
         if self.cutting() {
-            self.cut_now(lent);
+            self.cut_now(resources);
         }
         self.scan_streams.push_back(ScanStream::new(context, &self.shape));
         self.window.cut();
@@ -564,29 +571,29 @@ impl Reassembler {
     }
 
     /// Ends the wait for the next block.
-    pub fn cut_now(&mut self, lent: &mut CaptureResources<'_>) {
+    pub fn cut_now(&mut self, resources: &mut CaptureResources<'_>) {
         self.window.cut_short();
-        self.hand_on(lent);
+        self.hand_on(resources);
     }
 
     /// Ends the last scan: sends all blocks.
-    pub fn end(&mut self, lent: &mut CaptureResources<'_>) {
-        self.cross_border(true, lent);
+    pub fn end(&mut self, resources: &mut CaptureResources<'_>) {
+        self.cross_border(true, resources);
         let likely = self.far_frames.likely(self.window.next(), self.longest_gap(), 1);
         if let Some(ahead @ Resync::Jump(_)) = likely {
-            self.follow(ahead, lent);
-            self.cross_border(true, lent);
+            self.follow(ahead, resources);
+            self.cross_border(true, resources);
         }
-        self.give_up_far(lent);
+        self.give_up_far(resources);
         if self.window.cutting() {
             // The stream has not reached the cut and never will: the next scan is empty.
             self.window.cut_short();
         }
-        if let Some(end) = self.last_whole_set(lent.now) {
+        if let Some(end) = self.last_whole_set(resources.now) {
             self.end_at(end);
         }
         self.window.cut_short();
-        self.hand_on(lent);
+        self.hand_on(resources);
     }
 
     /// Returns the end of the last frames that are present for all threads, if frames of the same time as later ones
@@ -638,12 +645,12 @@ impl Reassembler {
     }
 
     /// Fills every page that has left the window, and sends it to a writer.
-    fn hand_on(&mut self, lent: &mut CaptureResources<'_>) {
+    fn hand_on(&mut self, resources: &mut CaptureResources<'_>) {
         while let Some(closed) = self.window.take_closed() {
             while closed.scan > self.counted() {
                 self.settle_books();
             }
-            self.hand_on_page(closed, lent);
+            self.hand_on_page(closed, resources);
         }
         while self.window.has_finished() {
             self.settle_books();
@@ -657,7 +664,11 @@ impl Reassembler {
         self.oldest + done as u32
     }
 
-    fn hand_on_page(&mut self, mut closed: ClosedPage<Block>, lent: &mut CaptureResources<'_>) {
+    fn hand_on_page(
+        &mut self,
+        mut closed: ClosedPage<Block>,
+        resources: &mut CaptureResources<'_>,
+    ) {
         let place = (closed.scan - self.oldest) as usize;
         let end = closed.first + i64::from(closed.slots);
         if closed.slots > 0 && closed.first > self.handed {
@@ -671,12 +682,12 @@ impl Reassembler {
         }
         let invalid = take_invalid(&mut self.invalid, closed.page);
         let crc = self.take_sum(&closed);
-        let came = self.take_came(closed.page).unwrap_or(lent.now);
+        let came = self.take_came(closed.page).unwrap_or(resources.now);
         let scan_stream = &mut self.scan_streams[place];
         if closed.present == 0 {
             scan_stream.pending.append(&mut closed.gaps);
             if let Some(block) = closed.block {
-                lent.pool.put(block);
+                resources.pool.put(block);
             }
             return;
         }
@@ -692,21 +703,21 @@ impl Reassembler {
         let frame_bytes = self.shape.geometry.frame_bytes;
         let filled = filled(closed, scan_stream, frame_bytes, invalid, time, came, crc)
             .expect("frames are present, so there is memory");
-        if let Some(lost) = lent.striper.dispatch(&mut scan_stream.cursor, filled) {
-            lent.pool.put(scan_stream.lose(lost));
+        if let Some(lost) = resources.striper.dispatch(&mut scan_stream.cursor, filled) {
+            resources.pool.put(scan_stream.lose(lost));
         }
     }
 
     /// Journals old data of partial blocks as it would be written if the stream ended now. Later repairs in them are
     /// copied again.
-    pub fn journal_partial_blocks(&mut self, lent: &mut CaptureResources<'_>) {
+    pub fn journal_partial_blocks(&mut self, resources: &mut CaptureResources<'_>) {
         let Some(oldest) = self.received_at.iter().map(|(_, came)| *came).min() else { return };
         let scan_stream = self.scan_streams.back_mut().expect("there is a newest part");
         // While a cut is pending, partial blocks belong to two scans. That ends soon.
         if self.window.cutting() || scan_stream.sums.is_some() {
             return;
         }
-        if !lent.striper.is_journal_due(&mut scan_stream.cursor, oldest, lent.now) {
+        if !resources.striper.is_journal_due(&mut scan_stream.cursor, oldest, resources.now) {
             return;
         }
         let frame = self.shape.geometry.frame_bytes;
@@ -747,16 +758,16 @@ impl Reassembler {
                     present: page.present,
                     invalid: of_page(invalid),
                     time: count.time(page.first),
-                    seen: seen.map_or(lent.now, |(_, came)| *came),
+                    seen: seen.map_or(resources.now, |(_, came)| *came),
                     gaps: std::mem::take(&mut gaps),
                     lengths: Vec::new(),
                 });
             }
             pieces
         };
-        lent.striper.journal_partial_blocks(
+        resources.striper.journal_partial_blocks(
             &mut scan_stream.cursor,
-            lent.now,
+            resources.now,
             &open,
             &mut copy,
             &mut describe,
@@ -827,9 +838,9 @@ impl Reassembler {
         let mut terms = self.window.so_far();
         terms.damaged += self.scan_streams.back().map_or(0, |scan_stream| scan_stream.beyond);
         let bytes = terms.written * u64::from(self.shape.geometry.frame_bytes);
-        self.gauge.tell(&terms, bytes, self.scan_streams.back(), pool);
+        self.metrics.tell(&terms, bytes, self.scan_streams.back(), pool);
         let rate = self.count.frames_per_second().map_or(0, |(rate, _)| rate);
-        self.gauge.frames_per_second.store(rate, Relaxed);
+        self.metrics.frames_per_second.store(rate, Relaxed);
     }
 }
 

@@ -138,10 +138,10 @@ impl StreamMetrics {
 impl StreamMetrics {
     /// Updates the clock offset. Skips the update if a reader holds the lock.
     pub(super) fn tell_wall(&self, watch: &ClockMonitor) {
-        let standing =
+        let state =
             || Some(ClockStatus { offset: watch.clock_offset()?, recent_ns: watch.recent_ns()? });
         if let Ok(mut wall) = self.wall.try_lock() {
-            *wall = standing();
+            *wall = state();
         }
     }
 
@@ -187,7 +187,7 @@ pub enum CaptureEvent {
         /// The format of its frames.
         format: Format,
         /// The metrics.
-        gauge: Arc<StreamMetrics>,
+        metrics: Arc<StreamMetrics>,
     },
     /// The format of a stream's frames is known more completely.
     Described {
@@ -220,7 +220,7 @@ pub enum CaptureEvent {
         /// The endpoint.
         source: String,
         /// The metrics; only `foreign`, `unrecorded` and `excluded` change.
-        gauge: Arc<StreamMetrics>,
+        metrics: Arc<StreamMetrics>,
     },
     /// A port opened no stream in a scan.
     Silent {

@@ -172,7 +172,7 @@ pub struct SequentialStream {
     cut_at: Option<Tai>,
     doubt: FormatWarnings,
     handed_back: HandedBack,
-    gauge: Arc<StreamMetrics>,
+    metrics: Arc<StreamMetrics>,
 }
 
 impl SequentialStream {
@@ -210,7 +210,7 @@ impl SequentialStream {
             cut_at: None,
             doubt: FormatWarnings::default(),
             handed_back: HandedBack::default(),
-            gauge: Arc::default(),
+            metrics: Arc::default(),
         }
     }
 
@@ -306,8 +306,8 @@ impl SequentialStream {
     }
 
     /// The metrics.
-    pub fn gauge(&self) -> &Arc<StreamMetrics> {
-        &self.gauge
+    pub fn metrics(&self) -> &Arc<StreamMetrics> {
+        &self.metrics
     }
 
     /// The format of its frames.
@@ -325,22 +325,22 @@ impl SequentialStream {
     }
 
     /// Processes one datagram.
-    pub fn ingest(&mut self, datagram: &[u8], lent: &mut CaptureResources<'_>) {
+    pub fn ingest(&mut self, datagram: &[u8], resources: &mut CaptureResources<'_>) {
         if self.second_boundary.is_held() {
             // Frames are stored in receive order, so all wait together.
-            self.second_boundary.hold(datagram, lent.now);
-            self.cross_border(false, lent);
+            self.second_boundary.hold(datagram, resources.now);
+            self.cross_border(false, resources);
         } else {
-            self.take(datagram, lent);
+            self.take(datagram, resources);
         }
     }
 
     /// Releases the datagrams held at a second boundary, if the wait for overtaken frames is over, or at once.
-    pub fn cross_border(&mut self, at_once: bool, lent: &mut CaptureResources<'_>) {
-        while let Some(held) = self.second_boundary.take(at_once, lent.now) {
+    pub fn cross_border(&mut self, at_once: bool, resources: &mut CaptureResources<'_>) {
+        while let Some(held) = self.second_boundary.take(at_once, resources.now) {
             held.iter().for_each(|datagram| self.learn_length(datagram));
             self.flows.iter_mut().for_each(|flow| flow.count.settle());
-            held.iter().for_each(|datagram| self.ingest(datagram, lent));
+            held.iter().for_each(|datagram| self.ingest(datagram, resources));
         }
     }
 
@@ -354,13 +354,13 @@ impl SequentialStream {
         }
     }
 
-    fn take(&mut self, datagram: &[u8], lent: &mut CaptureResources<'_>) {
+    fn take(&mut self, datagram: &[u8], resources: &mut CaptureResources<'_>) {
         let (head, frame) = self.shape.split(datagram);
         let owned = self.only.is_none() || self.owns(frame);
         let flow = owned.then(|| self.flow_of(head, frame, datagram.len(), None)).flatten();
         let Some(flow) = flow else {
             match owned && self.is_beyond(head, frame, datagram.len()) {
-                true => self.newest().beyond(lent.now),
+                true => self.newest().beyond(resources.now),
                 false => self.hand_back(datagram),
             }
             return;
@@ -371,36 +371,38 @@ impl SequentialStream {
         };
         match (reading, flow) {
             (IndexResult::Frame { index, invalid }, Some(number)) => {
-                self.take_counted(number, index, invalid, head, frame, lent);
+                self.take_counted(number, index, invalid, head, frame, resources);
             }
-            (IndexResult::Early { .. }, Some(_)) => self.second_boundary.hold(datagram, lent.now),
+            (IndexResult::Early { .. }, Some(_)) => {
+                self.second_boundary.hold(datagram, resources.now)
+            }
             (IndexResult::Damaged { index }, Some(number)) => {
                 match self.flows[number].window.arrive_damaged(index) {
                     Arrival::OutOfWindow | Arrival::BeforeScan | Arrival::Occupied => {
                         self.newest().foreign(datagram.len());
                     }
                     arrival => {
-                        self.newest().damaged(arrival, lent.now);
-                        self.seen(number, lent.now);
+                        self.newest().damaged(arrival, resources.now);
+                        self.seen(number, resources.now);
                     }
                 }
             }
             (IndexResult::InvalidFrameNumber, Some(number)) => {
-                self.newest().beyond(lent.now);
-                self.seen(number, lent.now);
+                self.newest().beyond(resources.now);
+                self.seen(number, resources.now);
             }
             (IndexResult::Uncounted, None) => {
-                if self.make_room(frame.len(), lent) {
-                    self.append(frame, false, None, lent.now);
+                if self.make_room(frame.len(), resources) {
+                    self.append(frame, false, None, resources.now);
                     self.uncounted += 1;
                 } else {
                     self.overrun += 1;
                 }
-                self.newest().seen(lent.now);
+                self.newest().seen(resources.now);
             }
             _ => self.hand_back(datagram),
         }
-        self.publish_full(lent);
+        self.publish_full(resources);
     }
 
     /// Returns the sub-stream of a datagram: `None` for no frame, `Some(None)` if frames are not counted. The datagram
@@ -474,16 +476,16 @@ impl SequentialStream {
         invalid: bool,
         head: &[u8],
         frame: &[u8],
-        lent: &mut CaptureResources<'_>,
+        resources: &mut CaptureResources<'_>,
     ) {
-        let room = self.make_room(frame.len(), lent);
+        let room = self.make_room(frame.len(), resources);
         let flow = &mut self.flows[number];
         let arrival = match room {
             true => flow.window.arrive(index, || Some(())),
             false => flow.window.arrive_without_memory(index),
         };
         if arrival == Arrival::OutOfWindow && !invalid {
-            self.hear_from_afar(number, index, [head, frame].concat(), lent);
+            self.hear_from_afar(number, index, [head, frame].concat(), resources);
             return;
         }
         // Pages of a sub-stream hold no memory; they are only counted.
@@ -495,16 +497,18 @@ impl SequentialStream {
                 let found = flow.count.found();
                 self.newest().second_count.add(found);
                 let mark = FramePosition { flow: number, index, time: None };
-                self.append(frame, invalid, Some(mark), lent.now);
-                self.look_at_the_clock(number, frame, lent.now);
-                self.near(number, lent);
+                self.append(frame, invalid, Some(mark), resources.now);
+                self.look_at_the_clock(number, frame, resources.now);
+                self.near(number, resources);
             }
             Arrival::Duplicate => {
                 let same = flow.is_recorded(index, frame);
                 self.newest().differing += u64::from(!same);
-                self.near(number, lent);
+                self.near(number, resources);
             }
-            Arrival::Placed { .. } | Arrival::NoBlock | Arrival::Late => self.near(number, lent),
+            Arrival::Placed { .. } | Arrival::NoBlock | Arrival::Late => {
+                self.near(number, resources)
+            }
             Arrival::BeforeScan if self.came_after_cut(number, index) => {}
             Arrival::Damaged | Arrival::Occupied | Arrival::BeforeScan | Arrival::OutOfWindow => {
                 self.newest().out_of_window += 1;
@@ -519,7 +523,7 @@ impl SequentialStream {
             && let Some(stamp) = self.flows[number].count.stamp(frame)
         {
             scan_stream.watch.look(stamp, now);
-            self.gauge.tell_wall(&scan_stream.watch);
+            self.metrics.tell_wall(&scan_stream.watch);
         }
     }
 
@@ -531,9 +535,9 @@ impl SequentialStream {
 
     /// A frame near the sub-stream's window arrived, so the out-of-window frames before it did not belong to the
     /// sub-stream.
-    fn near(&mut self, number: usize, lent: &mut CaptureResources<'_>) {
-        self.give_up_far(number, lent);
-        self.seen(number, lent.now);
+    fn near(&mut self, number: usize, resources: &mut CaptureResources<'_>) {
+        self.give_up_far(number, resources);
+        self.seen(number, resources.now);
     }
 
     /// Records the arrival of a frame of a sub-stream.
@@ -544,11 +548,11 @@ impl SequentialStream {
     }
 
     /// Drops the out-of-window frames of a sub-stream, except those that its window has since reached.
-    fn give_up_far(&mut self, number: usize, lent: &mut CaptureResources<'_>) {
+    fn give_up_far(&mut self, number: usize, resources: &mut CaptureResources<'_>) {
         for (index, datagram) in self.flows[number].far_frames.give_up() {
             let window = &mut self.flows[number].window;
             if !window.is_out_of_window(index) {
-                self.take(&datagram, lent);
+                self.take(&datagram, resources);
             } else if window.give_up(index) {
                 self.newest().differing += 1;
             } else {
@@ -563,21 +567,21 @@ impl SequentialStream {
         number: usize,
         index: i64,
         datagram: Vec<u8>,
-        lent: &mut CaptureResources<'_>,
+        resources: &mut CaptureResources<'_>,
     ) {
         if !self.flows[number].far_frames.agrees(index, u64::from(4 * FLOW_PAGE)) {
-            self.give_up_far(number, lent);
+            self.give_up_far(number, resources);
         }
         let flow = &mut self.flows[number];
-        flow.far_frames.hear(index, datagram, lent.now);
-        let belief = flow.far_frames.decide(flow.window.next(), LONGEST_GAP, lent.now);
+        flow.far_frames.hear(index, datagram, resources.now);
+        let belief = flow.far_frames.decide(flow.window.next(), LONGEST_GAP, resources.now);
         if let Some(belief) = belief {
-            self.follow(number, belief, lent);
+            self.follow(number, belief, resources);
         }
     }
 
     /// Moves a sub-stream's window to its out-of-window frames, and stores them.
-    fn follow(&mut self, number: usize, belief: Resync, lent: &mut CaptureResources<'_>) {
+    fn follow(&mut self, number: usize, belief: Resync, resources: &mut CaptureResources<'_>) {
         if let Resync::Restart(_) = belief {
             self.fix_times(number);
         }
@@ -590,7 +594,7 @@ impl SequentialStream {
                 self.newest().restarts += 1;
             }
         }
-        far_frames.iter().for_each(|datagram| self.take(datagram, lent));
+        far_frames.iter().for_each(|datagram| self.take(datagram, resources));
     }
 
     /// Fixes the times of a sub-stream's positions, because its count restarts.
@@ -605,15 +609,15 @@ impl SequentialStream {
     }
 
     /// Returns true if there is memory for a frame of this many bytes.
-    fn make_room(&mut self, bytes: usize, lent: &mut CaptureResources<'_>) -> bool {
+    fn make_room(&mut self, bytes: usize, resources: &mut CaptureResources<'_>) -> bool {
         if self.block.is_none() {
-            self.block = lent.pool.take_of(self.shape.geometry.block_bytes as usize);
+            self.block = resources.pool.take_of(self.shape.geometry.block_bytes as usize);
         }
         let limit = self.shape.geometry.block_bytes as usize;
         match &self.block {
             None => false,
             // A frame that spans two blocks needs the next block too.
-            Some(_) if self.used + bytes > limit => lent.pool.free() > 0,
+            Some(_) if self.used + bytes > limit => resources.pool.free() > 0,
             Some(block) => self.used + bytes <= block.len(),
         }
     }
@@ -642,7 +646,7 @@ impl SequentialStream {
     }
 
     /// Sends the block to a writer once it is full.
-    fn publish_full(&mut self, lent: &mut CaptureResources<'_>) {
+    fn publish_full(&mut self, resources: &mut CaptureResources<'_>) {
         let limit = self.shape.geometry.block_bytes as usize;
         if self.used < limit {
             return;
@@ -651,16 +655,16 @@ impl SequentialStream {
         let mut next = None;
         if rest > 0 {
             let mut block =
-                lent.pool.take().expect("a straddling frame was taken with a block free");
+                resources.pool.take().expect("a straddling frame was taken with a block free");
             let full = self.block.as_ref().expect("it is full");
             block[..rest].copy_from_slice(&full[limit..limit + rest]);
             next = Some(block);
         }
-        self.publish(limit, lent);
+        self.publish(limit, resources);
         (self.block, self.used) = (next, rest);
     }
 
-    fn publish(&mut self, bytes: usize, lent: &mut CaptureResources<'_>) {
+    fn publish(&mut self, bytes: usize, resources: &mut CaptureResources<'_>) {
         let Some(block) = self.block.take() else { return };
         // The time of a block in which the first second ended is known by now.
         let time = self.mark.take().and_then(|mark| mark.time(&self.flows));
@@ -677,7 +681,7 @@ impl SequentialStream {
             invalid: self.invalid,
             first: self.first,
             time,
-            seen: self.came.take().unwrap_or(lent.now),
+            seen: self.came.take().unwrap_or(resources.now),
             gaps: std::mem::take(&mut scan_stream.pending),
             lengths: std::mem::take(&mut self.lengths),
             crc: None,
@@ -685,19 +689,19 @@ impl SequentialStream {
         scan_stream.invalid += u64::from(self.invalid);
         (self.frames, self.invalid, self.used) = (0, 0, 0);
         self.first = self.arrived as i64;
-        if let Some(lost) = lent.striper.dispatch(&mut scan_stream.cursor, filled) {
-            lent.pool.put(scan_stream.lose(lost));
+        if let Some(lost) = resources.striper.dispatch(&mut scan_stream.cursor, filled) {
+            resources.pool.put(scan_stream.lose(lost));
         }
     }
 
     /// Journals old data of the partial block. Frames in it are not moved any more.
-    pub fn journal_partial_blocks(&mut self, lent: &mut CaptureResources<'_>) {
+    pub fn journal_partial_blocks(&mut self, resources: &mut CaptureResources<'_>) {
         let (Some(block), Some(came)) = (&self.block, self.came) else { return };
         let scan_stream = self.scan_streams.back_mut().expect("there is a newest part");
         if self.frames == 0 || scan_stream.sums.is_some() {
             return;
         }
-        if !lent.striper.is_journal_due(&mut scan_stream.cursor, came, lent.now) {
+        if !resources.striper.is_journal_due(&mut scan_stream.cursor, came, resources.now) {
             return;
         }
         let bytes = self.used.min(self.shape.geometry.block_bytes as usize) as u32;
@@ -718,9 +722,9 @@ impl SequentialStream {
         };
         let mut describe = || vec![BlockState { lengths: lengths.clone(), ..piece.clone() }];
         let open = [(self.first, bytes)];
-        lent.striper.journal_partial_blocks(
+        resources.striper.journal_partial_blocks(
             &mut scan_stream.cursor,
-            lent.now,
+            resources.now,
             &open,
             &mut copy,
             &mut describe,
@@ -733,9 +737,9 @@ impl SequentialStream {
     }
 
     /// Ends the scan here and begins the next.
-    pub fn cut(&mut self, context: Arc<ScanContext>, lent: &mut CaptureResources<'_>) {
-        self.end(lent);
-        self.cut_at = Some(lent.now);
+    pub fn cut(&mut self, context: Arc<ScanContext>, resources: &mut CaptureResources<'_>) {
+        self.end(resources);
+        self.cut_at = Some(resources.now);
         self.scan_streams.push_back(ScanStream::new(context, &self.shape));
     }
 
@@ -750,23 +754,23 @@ impl SequentialStream {
     }
 
     /// Ends the scan: sends all blocks and closes the counts.
-    pub fn end(&mut self, lent: &mut CaptureResources<'_>) {
-        self.cross_border(true, lent);
+    pub fn end(&mut self, resources: &mut CaptureResources<'_>) {
+        self.cross_border(true, resources);
         self.cut_at = None;
         for number in 0..self.flows.len() {
             let flow = &mut self.flows[number];
             let likely = flow.far_frames.likely(flow.window.next(), LONGEST_GAP, 2);
             if let Some(ahead @ Resync::Jump(_)) = likely {
-                self.follow(number, ahead, lent);
-                self.cross_border(true, lent);
+                self.follow(number, ahead, resources);
+                self.cross_border(true, resources);
             }
-            self.give_up_far(number, lent);
+            self.give_up_far(number, resources);
         }
         if self.used > 0 {
-            self.publish(self.used, lent);
+            self.publish(self.used, resources);
         }
         if let Some(block) = self.block.take() {
-            lent.pool.put(block);
+            resources.pool.put(block);
         }
         let time = |mark: FramePosition| mark.time(&self.flows);
         let times = self.ends.take().map(|(first, last)| (time(first), time(last)));
@@ -866,6 +870,6 @@ impl SequentialStream {
         terms.written += self.uncounted;
         terms.overrun += self.overrun;
         terms.damaged += self.scan_streams.back().map_or(0, |scan_stream| scan_stream.beyond);
-        self.gauge.tell(&terms, self.bytes, self.scan_streams.back(), pool);
+        self.metrics.tell(&terms, self.bytes, self.scan_streams.back(), pool);
     }
 }

@@ -15,146 +15,146 @@ use super::sequential::SequentialStream;
 /// A stream of a port.
 pub enum CaptureStream {
     /// An indexed stream.
-    Placed(Box<Reassembler>),
+    Indexed(Box<Reassembler>),
     /// A sequential stream.
-    Arrived(Box<SequentialStream>),
+    Unindexed(Box<SequentialStream>),
 }
 
 impl CaptureStream {
     /// The layout.
     pub fn shape(&self) -> &StreamLayout {
         match self {
-            CaptureStream::Placed(placed) => placed.shape(),
-            CaptureStream::Arrived(arrived) => arrived.shape(),
+            CaptureStream::Indexed(indexed) => indexed.shape(),
+            CaptureStream::Unindexed(unindexed) => unindexed.shape(),
         }
     }
 
     /// The format of its frames.
     pub fn format(&self) -> Format {
         match self {
-            CaptureStream::Placed(placed) => placed.format(),
-            CaptureStream::Arrived(arrived) => arrived.format(),
+            CaptureStream::Indexed(indexed) => indexed.format(),
+            CaptureStream::Unindexed(unindexed) => unindexed.format(),
         }
     }
 
     /// The metrics.
-    pub fn gauge(&self) -> &Arc<StreamMetrics> {
+    pub fn metrics(&self) -> &Arc<StreamMetrics> {
         match self {
-            CaptureStream::Placed(placed) => placed.gauge(),
-            CaptureStream::Arrived(arrived) => arrived.gauge(),
+            CaptureStream::Indexed(indexed) => indexed.metrics(),
+            CaptureStream::Unindexed(unindexed) => unindexed.metrics(),
         }
     }
 
     /// True if a datagram belongs to it.
     pub fn owns(&self, head: &[u8], frame: &[u8], bytes: usize) -> bool {
         match self {
-            CaptureStream::Placed(placed) => placed.owns(head, frame, bytes),
-            CaptureStream::Arrived(arrived) => arrived.owns(frame),
+            CaptureStream::Indexed(indexed) => indexed.owns(head, frame, bytes),
+            CaptureStream::Unindexed(unindexed) => unindexed.owns(frame),
         }
     }
 
     /// Processes one datagram.
-    pub fn ingest(&mut self, datagram: &[u8], lent: &mut CaptureResources<'_>) {
+    pub fn ingest(&mut self, datagram: &[u8], resources: &mut CaptureResources<'_>) {
         match self {
-            CaptureStream::Placed(placed) => placed.ingest(datagram, lent),
-            CaptureStream::Arrived(arrived) => arrived.ingest(datagram, lent),
+            CaptureStream::Indexed(indexed) => indexed.ingest(datagram, resources),
+            CaptureStream::Unindexed(unindexed) => unindexed.ingest(datagram, resources),
         }
     }
 
     /// Returns the datagrams that may belong to other streams.
     pub fn take_handed_back(&mut self) -> Vec<Vec<u8>> {
         match self {
-            CaptureStream::Placed(placed) => placed.take_handed_back(),
-            CaptureStream::Arrived(arrived) => arrived.take_handed_back(),
+            CaptureStream::Indexed(indexed) => indexed.take_handed_back(),
+            CaptureStream::Unindexed(unindexed) => unindexed.take_handed_back(),
         }
     }
 
     /// Returns the scan stream of new frames.
     pub fn newest(&mut self) -> &mut ScanStream {
         match self {
-            CaptureStream::Placed(placed) => placed.part_of_new(),
-            CaptureStream::Arrived(arrived) => arrived.newest(),
+            CaptureStream::Indexed(indexed) => indexed.part_of_new(),
+            CaptureStream::Unindexed(unindexed) => unindexed.newest(),
         }
     }
 
     /// Ends the scan and begins the next, at once or with the next block.
-    pub fn cut(&mut self, context: Arc<ScanContext>, lent: &mut CaptureResources<'_>) {
+    pub fn cut(&mut self, context: Arc<ScanContext>, resources: &mut CaptureResources<'_>) {
         match self {
-            CaptureStream::Placed(placed) => placed.cut(context, lent),
-            CaptureStream::Arrived(arrived) => arrived.cut(context, lent),
+            CaptureStream::Indexed(indexed) => indexed.cut(context, resources),
+            CaptureStream::Unindexed(unindexed) => unindexed.cut(context, resources),
         }
     }
 
     /// Ends the wait for the next block.
-    pub fn cut_now(&mut self, lent: &mut CaptureResources<'_>) {
-        if let CaptureStream::Placed(placed) = self
-            && placed.cutting()
+    pub fn cut_now(&mut self, resources: &mut CaptureResources<'_>) {
+        if let CaptureStream::Indexed(indexed) = self
+            && indexed.cutting()
         {
-            placed.cut_now(lent);
+            indexed.cut_now(resources);
         }
     }
 
     /// Releases frames held at a second boundary that have waited long enough, or all of them.
-    pub fn cross_border(&mut self, at_once: bool, lent: &mut CaptureResources<'_>) {
+    pub fn cross_border(&mut self, at_once: bool, resources: &mut CaptureResources<'_>) {
         match self {
-            CaptureStream::Placed(placed) => placed.cross_border(at_once, lent),
-            CaptureStream::Arrived(arrived) => arrived.cross_border(at_once, lent),
+            CaptureStream::Indexed(indexed) => indexed.cross_border(at_once, resources),
+            CaptureStream::Unindexed(unindexed) => unindexed.cross_border(at_once, resources),
         }
     }
 
     /// Journals old data of partial blocks.
-    pub fn journal_partial_blocks(&mut self, lent: &mut CaptureResources<'_>) {
+    pub fn journal_partial_blocks(&mut self, resources: &mut CaptureResources<'_>) {
         match self {
-            CaptureStream::Placed(placed) => placed.journal_partial_blocks(lent),
-            CaptureStream::Arrived(arrived) => arrived.journal_partial_blocks(lent),
+            CaptureStream::Indexed(indexed) => indexed.journal_partial_blocks(resources),
+            CaptureStream::Unindexed(unindexed) => unindexed.journal_partial_blocks(resources),
         }
     }
 
     /// Ends the last scan.
-    pub fn end(&mut self, lent: &mut CaptureResources<'_>) {
+    pub fn end(&mut self, resources: &mut CaptureResources<'_>) {
         match self {
-            CaptureStream::Placed(placed) => placed.end(lent),
-            CaptureStream::Arrived(arrived) => arrived.end(lent),
+            CaptureStream::Indexed(indexed) => indexed.end(resources),
+            CaptureStream::Unindexed(unindexed) => unindexed.end(resources),
         }
     }
 
     /// Updates the metrics for screens.
     pub fn tell(&self, pool: &Pool) {
         match self {
-            CaptureStream::Placed(placed) => placed.tell(pool),
-            CaptureStream::Arrived(arrived) => arrived.tell(pool),
+            CaptureStream::Indexed(indexed) => indexed.tell(pool),
+            CaptureStream::Unindexed(unindexed) => unindexed.tell(pool),
         }
     }
 
     /// Returns a warning about its frames, once.
     pub fn complaint(&mut self) -> Option<String> {
         match self {
-            CaptureStream::Placed(placed) => placed.complaint(),
-            CaptureStream::Arrived(arrived) => arrived.complaint(),
+            CaptureStream::Indexed(indexed) => indexed.complaint(),
+            CaptureStream::Unindexed(unindexed) => unindexed.complaint(),
         }
     }
 
     /// Returns the scan stream of a scan.
     pub fn part_mut(&mut self, scan: Uuid) -> Option<&mut ScanStream> {
         match self {
-            CaptureStream::Placed(placed) => placed.part_mut(scan),
-            CaptureStream::Arrived(arrived) => arrived.part_mut(scan),
+            CaptureStream::Indexed(indexed) => indexed.part_mut(scan),
+            CaptureStream::Unindexed(unindexed) => unindexed.part_mut(scan),
         }
     }
 
     /// Returns the oldest scan stream if it is complete.
     pub fn take_complete(&mut self, now: Tai) -> Option<(ScanStream, CountedBy)> {
         match self {
-            CaptureStream::Placed(placed) => placed.take_complete(),
-            CaptureStream::Arrived(arrived) => arrived.take_complete(now),
+            CaptureStream::Indexed(indexed) => indexed.take_complete(),
+            CaptureStream::Unindexed(unindexed) => unindexed.take_complete(now),
         }
     }
 
     /// True if every scan stream has been taken.
     pub fn is_done(&self) -> bool {
         match self {
-            CaptureStream::Placed(placed) => placed.is_done(),
-            CaptureStream::Arrived(arrived) => arrived.is_done(),
+            CaptureStream::Indexed(indexed) => indexed.is_done(),
+            CaptureStream::Unindexed(unindexed) => unindexed.is_done(),
         }
     }
 }

@@ -40,7 +40,7 @@ pub struct WriterQueue {
     /// From its writer.
     returned: rtrb::Consumer<WriterReply>,
     /// The metrics.
-    gauge: Arc<WriterMetrics>,
+    metrics: Arc<WriterMetrics>,
     /// Wakes its writer.
     wake: Arc<Notifier>,
     /// The most blocks that can be with the writer; the queue has room for all of them.
@@ -59,18 +59,18 @@ impl WriterQueue {
     pub fn new(
         commands: rtrb::Producer<WriterCommand>,
         returned: rtrb::Consumer<WriterReply>,
-        gauge: Arc<WriterMetrics>,
+        metrics: Arc<WriterMetrics>,
         wake: Arc<Notifier>,
         most_blocks: usize,
     ) -> Self {
         let waiting = VecDeque::new();
-        Self { commands, returned, gauge, wake, most_blocks, blocks: 0, waiting }
+        Self { commands, returned, metrics, wake, most_blocks, blocks: 0, waiting }
     }
 
     /// Sends a block to the writer. At most the number of blocks given to `new` may be with it at once.
     pub fn write(&mut self, filled: FullBlock) {
         self.blocks += 1;
-        self.gauge.backlog_bytes.fetch_add(filled.bytes.into(), Ordering::Relaxed);
+        self.metrics.backlog_bytes.fetch_add(filled.bytes.into(), Ordering::Relaxed);
         let sent = self.commands.push(WriterCommand::Write(filled));
         assert!(sent.is_ok(), "a queue has room for every block of the pools");
         self.wake.wake();
@@ -249,7 +249,7 @@ impl Striper {
         describe: &mut dyn FnMut() -> Vec<BlockState>,
     ) {
         let Some(journal) = &self.journal else { return };
-        let taking = |member: usize| !self.queues[member].gauge.refusing.load(Ordering::Relaxed);
+        let taking = |member: usize| !self.queues[member].metrics.refusing.load(Ordering::Relaxed);
         PartialBlocks::keep(cursor, journal, self.queues.len(), &taking, now, open, copy, describe);
     }
 
@@ -320,13 +320,13 @@ impl Striper {
         let count = self.queues.len();
         (0..count)
             .map(|n| (self.turn + n) % count)
-            .filter(|&member| !self.queues[member].gauge.refusing.load(Ordering::Relaxed))
+            .filter(|&member| !self.queues[member].metrics.refusing.load(Ordering::Relaxed))
             .filter(|&member| may_be(member))
             .min_by_key(|&member| self.backlog(member))
     }
 
     fn backlog(&self, member: usize) -> u64 {
-        self.queues[member].gauge.backlog_bytes.load(Ordering::Relaxed)
+        self.queues[member].metrics.backlog_bytes.load(Ordering::Relaxed)
     }
 
     /// Returns the next reply of any writer. Sends waiting finishes as far as there is room.
@@ -400,7 +400,8 @@ impl Striper {
     pub fn finish(&mut self, cursor: &StripeCursor, gaps: Vec<Gap>) {
         // One member with an index of the stream receives the gaps. It must still be able to write; a full one has room
         // for that.
-        let taking = |member: &usize| !self.queues[*member].gauge.refusing.load(Ordering::Relaxed);
+        let taking =
+            |member: &usize| !self.queues[*member].metrics.refusing.load(Ordering::Relaxed);
         let holders = || cursor.holders.iter().copied();
         let teller = holders().find(taking).or_else(|| holders().next()).unwrap_or(0);
         let mut gaps = Some(gaps);
@@ -425,17 +426,17 @@ mod tests {
     struct Writer {
         commands: rtrb::Consumer<WriterCommand>,
         returned: rtrb::Producer<WriterReply>,
-        gauge: Arc<WriterMetrics>,
+        metrics: Arc<WriterMetrics>,
     }
 
     fn disk_set(members: usize) -> (Striper, Vec<Writer>) {
         let sides = (0..members).map(|_| {
             let (to, commands) = rtrb::RingBuffer::new(64);
             let (returned, from) = rtrb::RingBuffer::new(64);
-            let gauge = Arc::new(WriterMetrics::default());
+            let metrics = Arc::new(WriterMetrics::default());
             let wake = Arc::new(Notifier::new().unwrap());
-            let queue = WriterQueue::new(to, from, gauge.clone(), wake, 60);
-            (queue, Writer { commands, returned, gauge })
+            let queue = WriterQueue::new(to, from, metrics.clone(), wake, 60);
+            (queue, Writer { commands, returned, metrics })
         });
         let (queues, writers): (Vec<_>, Vec<_>) = sides.unzip();
         (Striper::new(queues), writers)
@@ -490,7 +491,7 @@ mod tests {
             let block = filled(&mut pool, &mut cursor);
             assert!(striper.dispatch(&mut cursor, block).is_none());
         }
-        writers[0].gauge.refusing.store(true, Ordering::Relaxed);
+        writers[0].metrics.refusing.store(true, Ordering::Relaxed);
         for block in sent(&mut writers[0]) {
             writers[0].returned.push(WriterReply::Refused(block)).unwrap();
         }
@@ -530,7 +531,7 @@ mod tests {
             writers.iter_mut().map(numbers).collect::<Vec<_>>(),
             [sevenfold(0), vec![], sevenfold(2)]
         );
-        writers[2].gauge.refusing.store(true, Ordering::Relaxed);
+        writers[2].metrics.refusing.store(true, Ordering::Relaxed);
         cursors[0].current = None;
         let block = filled(&mut pool, &mut cursors[0]);
         assert!(striper.dispatch(&mut cursors[0], block).is_some(), "no other member takes it");
@@ -545,7 +546,7 @@ mod tests {
             let block = filled(&mut pool, &mut cursor);
             striper.dispatch(&mut cursor, block);
         }
-        writers[0].gauge.refusing.store(true, Ordering::Relaxed);
+        writers[0].metrics.refusing.store(true, Ordering::Relaxed);
         let mut blocks = sent(&mut writers[0]).into_iter();
         blocks.next().unwrap();
         assert!(striper.written(&mut cursor, 4096).is_empty());
@@ -568,7 +569,7 @@ mod tests {
         let mut places: Vec<(u32, u64)> = Vec::new();
         let mut fail =
             |striper: &mut Striper, cursor: &mut StripeCursor, member: usize, good: usize| {
-                writers[member].gauge.refusing.store(true, Ordering::Relaxed);
+                writers[member].metrics.refusing.store(true, Ordering::Relaxed);
                 let mut blocks = sent(&mut writers[member]).into_iter();
                 for block in blocks.by_ref().take(good) {
                     places.push((block.chunk, block.sequence));
@@ -581,7 +582,7 @@ mod tests {
         // The first member fails within its chunk, long after the others have written theirs.
         fail(&mut striper, &mut cursor, 1, 3);
         fail(&mut striper, &mut cursor, 0, 1);
-        writers[1].gauge.refusing.store(false, Ordering::Relaxed);
+        writers[1].metrics.refusing.store(false, Ordering::Relaxed);
         // When the third member's blocks are settled, the refused blocks are sent again, and are written too.
         loop {
             let rest: Vec<FullBlock> = writers.iter_mut().flat_map(sent).collect();
@@ -616,7 +617,7 @@ mod tests {
         let mut cursor = cursor();
         let chunk_blocks = cursor.stream_ref.geometry.chunk_blocks;
         for (writer, backlog) in writers.iter().zip([900_000, 0, 200_000]) {
-            writer.gauge.backlog_bytes.store(backlog, Ordering::Relaxed);
+            writer.metrics.backlog_bytes.store(backlog, Ordering::Relaxed);
         }
         let mut deal_chunk = |striper: &mut Striper, writers: &mut [Writer]| {
             for _ in 0..chunk_blocks {
@@ -626,12 +627,12 @@ mod tests {
             writers.iter_mut().map(|writer| sent(writer).len() as u32).collect::<Vec<_>>()
         };
         assert_eq!(deal_chunk(&mut striper, &mut writers), [0, chunk_blocks, 0]);
-        writers[1].gauge.refusing.store(true, Ordering::Relaxed);
+        writers[1].metrics.refusing.store(true, Ordering::Relaxed);
         assert_eq!(deal_chunk(&mut striper, &mut writers), [0, 0, chunk_blocks]);
-        writers[2].gauge.refusing.store(true, Ordering::Relaxed);
+        writers[2].metrics.refusing.store(true, Ordering::Relaxed);
         assert_eq!(deal_chunk(&mut striper, &mut writers), [chunk_blocks, 0, 0]);
-        writers[1].gauge.refusing.store(false, Ordering::Relaxed);
-        writers[1].gauge.backlog_bytes.store(2_000_000, Ordering::Relaxed);
+        writers[1].metrics.refusing.store(false, Ordering::Relaxed);
+        writers[1].metrics.backlog_bytes.store(2_000_000, Ordering::Relaxed);
         assert_eq!(deal_chunk(&mut striper, &mut writers), [chunk_blocks, 0, 0], "the shorter one");
     }
 
@@ -653,7 +654,7 @@ mod tests {
                 for (cursor, lying) in courses.iter_mut().zip(&mut lying) {
                     // The backlog differs from member to member, within the slack.
                     for (writer, backlog) in writers.iter().zip(&mut backlogs) {
-                        writer.gauge.backlog_bytes.store(*backlog, Ordering::Relaxed);
+                        writer.metrics.backlog_bytes.store(*backlog, Ordering::Relaxed);
                     }
                     for _ in 0..cursor.stream_ref.geometry.chunk_blocks {
                         let block = filled(&mut pool, cursor);
@@ -684,14 +685,14 @@ mod tests {
         let mut cursor = cursor();
         // 60 blocks may be with a writer: a member that is more than an eighth of them behind gets nothing.
         for (writer, blocks) in writers.iter().zip([0, 8, 9]) {
-            writer.gauge.backlog_bytes.store(blocks * 4096, Ordering::Relaxed);
+            writer.metrics.backlog_bytes.store(blocks * 4096, Ordering::Relaxed);
         }
         for _ in 0..12 {
             let block = filled(&mut pool, &mut cursor);
             assert!(striper.dispatch(&mut cursor, block).is_none());
             let blocks = sent(&mut writers[0]);
             assert_eq!(blocks.len(), 1);
-            writers[0].gauge.backlog_bytes.store(0, Ordering::Relaxed);
+            writers[0].metrics.backlog_bytes.store(0, Ordering::Relaxed);
         }
         assert!(sent(&mut writers[1]).is_empty() && sent(&mut writers[2]).is_empty());
     }
@@ -703,7 +704,7 @@ mod tests {
         let mut cursor = cursor();
         let block = filled(&mut pool, &mut cursor);
         striper.dispatch(&mut cursor, block);
-        writers[0].gauge.refusing.store(true, Ordering::Relaxed);
+        writers[0].metrics.refusing.store(true, Ordering::Relaxed);
         let block = sent(&mut writers[0]).pop().unwrap();
         assert_eq!(striper.refused(&mut cursor, block).len(), 1);
         let block = filled(&mut pool, &mut cursor);
@@ -761,7 +762,7 @@ mod tests {
             let block = filled(&mut pool, &mut cursor);
             striper.dispatch(&mut cursor, block);
             if let Some(member) = refusing {
-                writers[member].gauge.refusing.store(true, Ordering::Relaxed);
+                writers[member].metrics.refusing.store(true, Ordering::Relaxed);
             }
             striper.finish(&cursor, gaps());
             for (member, writer) in writers.iter_mut().enumerate() {

@@ -83,7 +83,7 @@ fn main() {
         std::process::exit(2)
     });
     let mut result = measure(&arguments);
-    result.required = arguments.require.map(|asked| judge(&result.rows, asked));
+    result.required = arguments.require.map(|requested| judge(&result.rows, requested));
     print(&result);
     result.required.iter().for_each(tell);
     if let Some(path) = &arguments.output {
@@ -105,7 +105,7 @@ fn main() {
 }
 
 /// Compares the rates from memory (the largest buffer) with the required rate.
-fn judge(rows: &[Row], asked: f64) -> Required {
+fn judge(rows: &[Row], requested: f64) -> Required {
     let memory = rows.iter().map(|row| row.buffer_bytes).max().unwrap_or(0);
     let rate = |name: &str, what: &str| {
         let is_it =
@@ -114,11 +114,11 @@ fn judge(rows: &[Row], asked: f64) -> Required {
     };
     let reached = [("made", "memset"), ("checked", "sum")].map(|(what, limit)| {
         let (gb_per_s, memory_gb_per_s) = (rate(HARDEST, what), rate(limit, what));
-        let holds = gb_per_s >= asked.min(SHARE_OF_MEMORY * memory_gb_per_s);
+        let holds = gb_per_s >= requested.min(SHARE_OF_MEMORY * memory_gb_per_s);
         Reached { what, gb_per_s, memory_gb_per_s, holds }
     });
     let holds = reached.iter().all(|it| it.holds);
-    Required { gb_per_s: asked, reached: reached.into(), holds }
+    Required { gb_per_s: requested, reached: reached.into(), holds }
 }
 
 fn tell(required: &Required) {

@@ -360,16 +360,16 @@ impl ClockReporter {
         host_synchronised: Option<bool>,
     ) -> Vec<ClockWarning> {
         let mut all = 0;
-        for (name, standing) in streams {
+        for (name, state) in streams {
             all += 1;
-            let found = found(&standing, self.limits);
-            let good = is_good_again(&standing, self.limits);
+            let found = found(&state, self.limits);
+            let good = is_good_again(&state, self.limits);
             let of = self.streams.entry(name.to_owned()).or_default();
             if good {
                 of.said.retain(|matter| !matches!(matter, Problem::Offset | Problem::LongAgo));
             }
             match found.filter(|matter| !of.said.contains(matter) && of.times < MOST_SAID) {
-                Some(matter) => of.pending = Some((matter, standing.offset, standing.recent_ns)),
+                Some(matter) => of.pending = Some((matter, state.offset, state.recent_ns)),
                 None => of.pending = None,
             }
         }
@@ -395,8 +395,8 @@ impl ClockReporter {
 }
 
 /// Returns the first problem of a stream.
-fn found(standing: &ClockStatus, limits: ClockLimits) -> Option<Problem> {
-    let ClockStatus { offset: wall, recent_ns: lately_ns } = standing;
+fn found(state: &ClockStatus, limits: ClockLimits) -> Option<Problem> {
+    let ClockStatus { offset: wall, recent_ns: lately_ns } = state;
     let beyond = |limit: Duration| u128::from(lately_ns.unsigned_abs()) > limit.as_nanos();
     let drifts = |ppb: i64| wall.drift.is_some_and(|drift| drift.exceeds(ppb));
     match limits {
@@ -416,8 +416,8 @@ fn found(standing: &ClockStatus, limits: ClockLimits) -> Option<Problem> {
 }
 
 /// True if its timestamps are well within the limit, so that leaving it is reported again.
-fn is_good_again(standing: &ClockStatus, limits: ClockLimits) -> bool {
-    let behind = u128::from(standing.recent_ns.unsigned_abs());
+fn is_good_again(state: &ClockStatus, limits: ClockLimits) -> bool {
+    let behind = u128::from(state.recent_ns.unsigned_abs());
     limits.offset.is_some_and(|limit| 2 * behind < limit.as_nanos())
 }
 
@@ -515,7 +515,7 @@ mod tests {
         watch
     }
 
-    fn standing(watch: &ClockMonitor) -> ClockStatus {
+    fn state(watch: &ClockMonitor) -> ClockStatus {
         ClockStatus { offset: watch.clock_offset().unwrap(), recent_ns: watch.recent_ns().unwrap() }
     }
 
@@ -523,7 +523,7 @@ mod tests {
     fn told(streams: &[(&str, &ClockMonitor)], synchronised: Option<bool>) -> Vec<ClockWarning> {
         let mut teller = ClockReporter::new(ClockLimits::default());
         let all: Vec<(&str, ClockStatus)> =
-            streams.iter().map(|(name, watch)| (*name, standing(watch))).collect();
+            streams.iter().map(|(name, watch)| (*name, state(watch))).collect();
         (0..40).flat_map(|_| teller.hear(all.iter().copied(), synchronised)).collect()
     }
 
@@ -625,7 +625,7 @@ mod tests {
         let mut teller = ClockReporter::new(ClockLimits::default());
         let said = (0..1000)
             .map(|n| if n / 10 % 2 == 0 { &bad } else { &good })
-            .map(|watch| teller.hear([("a", standing(watch))], None).len())
+            .map(|watch| teller.hear([("a", state(watch))], None).len())
             .sum::<usize>();
         assert_eq!(said, MOST_SAID as usize);
     }
@@ -634,7 +634,7 @@ mod tests {
     fn limits_that_are_off_say_nothing() {
         let bad = watched(30, 400_000, NS, |_| 0);
         let mut teller = ClockReporter::new(ClockLimits { offset: None, drift_ppm: None });
-        assert!((0..40).all(|_| teller.hear([("a", standing(&bad))], None).is_empty()));
+        assert!((0..40).all(|_| teller.hear([("a", state(&bad))], None).is_empty()));
     }
 
     proptest! {

@@ -341,7 +341,7 @@ impl Pages {
 
 /// The state of the recorder when it was armed, for comparing a scan that has overruns with one that has none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rig {
+pub struct HostSetup {
     /// The reason for the placement of threads.
     pub why: String,
     /// Capture threads, then writers.
@@ -376,8 +376,8 @@ pub struct Manifest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times: Option<Times>,
     /// The placement of the recorder's threads and memory, if it was stored.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rig: Option<Rig>,
+    #[serde(alias = "rig", default, skip_serializing_if = "Option::is_none")]
+    pub host_setup: Option<HostSetup>,
     /// The redundancy that replaces lost members, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redundancy: Option<Redundancy>,
@@ -490,7 +490,7 @@ mod tests {
             armed: Tai(0),
             stopped: None,
             times: None,
-            rig: None,
+            host_setup: None,
             redundancy,
             members: vec![member("/a", None), member("/b", failure)],
             away: away.collect(),
@@ -501,6 +501,16 @@ mod tests {
 
     fn told(manifest: &Manifest) -> Vec<String> {
         manifest.wanting().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn the_host_setup_of_older_recordings_is_read() {
+        let mut newer = sealed(None, None, &[]);
+        newer.host_setup = Some(HostSetup { why: "auto".into(), threads: vec![], pages: None });
+        let text = serde_json::to_string(&newer).unwrap();
+        let older = text.replace("\"host_setup\":", "\"rig\":");
+        assert_ne!(older, text);
+        assert_eq!(serde_json::from_str::<Manifest>(&older).unwrap(), newer);
     }
 
     #[test]
@@ -523,16 +533,16 @@ mod tests {
         assert_eq!(told(&sealed(None, None, &[])), [""; 0]);
         assert_eq!(told(&sealed(None, Some("full"), &[])), ["/b failed: full"]);
         assert_eq!(told(&sealed(None, None, &["/c"])), ["/c was away: it is not mounted"]);
-        let asked = Redundancy::of(Scheme { data: 3, parity: 2 });
+        let requested = Redundancy::of(Scheme { data: 3, parity: 2 });
         let with = |followed: Followed| {
-            told(&sealed(Some(Redundancy { followed: Some(followed), ..asked }), None, &[]))
+            told(&sealed(Some(Redundancy { followed: Some(followed), ..requested }), None, &[]))
         };
         let whole = Followed { stripes: 4, chunks: 12, ..Followed::default() };
         assert_eq!(with(whole), [""; 0]);
         assert_eq!(with(Followed { unprotected: 3, ..whole }), ["chunks without parity: 3"]);
         let narrow = "stripes with fewer parity chunks than parity:3+2 asks for: 1";
         assert_eq!(with(Followed { narrow: 1, ..whole }), [narrow]);
-        let unfinished = sealed(Some(asked), None, &[]);
+        let unfinished = sealed(Some(requested), None, &[]);
         assert_eq!(told(&unfinished), ["parity:3+2 is not complete"]);
         assert_eq!(told(&Manifest { state: State::Recording, ..unfinished }), [""; 0]);
     }

@@ -279,11 +279,11 @@ mod tests {
         assert!((13.3..13.4).contains(&backlog.drain_s()));
         assert!(!of(Some(13)).unwrap().drains && of(Some(14)).unwrap().drains);
         assert!(of(None).unwrap().drains, "no scan follows");
-        let demand = BudgetInputs { backlog: Some(backlog), ..sixteen_gigabit() };
-        let (with, without) = (demand.sum(), sixteen_gigabit().sum());
+        let inputs = BudgetInputs { backlog: Some(backlog), ..sixteen_gigabit() };
+        let (with, without) = (inputs.sum(), sixteen_gigabit().sum());
         assert_eq!(with.bytes - without.bytes, 20_000_000_000);
         assert_eq!(with.reasons.iter().map(|it| it.bytes).sum::<u64>(), with.bytes);
-        assert_eq!(demand.rides_out_ms(with.bytes), 1000);
+        assert_eq!(inputs.rides_out_ms(with.bytes), 1000);
         assert!(with.to_string().contains("written in the pause of 20 s"), "{with}");
     }
 
@@ -296,11 +296,11 @@ mod tests {
 
     #[test]
     fn sixteen_gigabit_over_four_disks_rides_out_a_second() {
-        let demand = sixteen_gigabit();
-        let sum = demand.sum();
+        let inputs = sixteen_gigabit();
+        let sum = inputs.sum();
         assert_eq!(sum.bytes, 2_000_000_000 + (4 * 32 + 8 * 4 * 4) * MIB);
         assert_eq!(sum.reasons.iter().map(|it| it.bytes).sum::<u64>(), sum.bytes);
-        assert_eq!(demand.rides_out_ms(sum.bytes), 1000);
+        assert_eq!(inputs.rides_out_ms(sum.bytes), 1000);
         assert!(sum.to_string().contains("a default"), "{sum}");
     }
 

@@ -17,14 +17,14 @@ pub struct ByteRate(pub u64);
 
 /// A rate from user input. It is displayed in the unit of the input: bits or bytes per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AskedRate {
+pub struct RequestedRate {
     /// The rate.
     pub rate: ByteRate,
     /// True if it was given in bits.
     pub in_bits: bool,
 }
 
-impl FromStr for AskedRate {
+impl FromStr for RequestedRate {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {

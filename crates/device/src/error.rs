@@ -140,14 +140,14 @@ pub enum Error {
         scan: ScanName,
     },
     /// The index has another chunk size.
-    #[error("{}: its scan index has chunks of {there} bytes, not {asked}", path.display())]
+    #[error("{}: its scan index has chunks of {there} bytes, not {requested}", path.display())]
     OtherChunk {
         /// The device.
         path: PathBuf,
         /// The chunk size of the index, in bytes.
         there: u32,
         /// The requested chunk size, in bytes.
-        asked: u32,
+        requested: u32,
     },
     /// No space for another scan.
     #[error("{}: {free} free, and {needed} are needed", path.display())]

@@ -30,8 +30,8 @@ fn showing(is_it: impl Fn(&Backing) -> bool) -> Vec<ExistingContent> {
         let Ok(path) = fs::read_to_string(entry.path().join("loop/backing_file")) else { continue };
         let device = Path::new("/dev").join(entry.file_name());
         // The device itself is more reliable than the path, which may be deleted or belong to another mount namespace.
-        let asked = File::open(&device).and_then(|device| backing(&device)).ok();
-        let shown = asked.or_else(|| named(Path::new(path.trim_end_matches('\n'))));
+        let requested = File::open(&device).and_then(|device| backing(&device)).ok();
+        let shown = requested.or_else(|| named(Path::new(path.trim_end_matches('\n'))));
         if shown.is_some_and(|shown| is_it(&shown)) {
             findings.push(ExistingContent::LoopDevice { device: device.display().to_string() });
         }

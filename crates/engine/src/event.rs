@@ -91,7 +91,7 @@ pub enum Event {
         why: String,
         /// The manifest and accounts that could not be written.
         #[serde(flatten)]
-        books: Box<Sealed>,
+        sealed: Box<Sealed>,
     },
     /// A report of a source with a connection, such as a PandA.
     #[serde(untagged)]
@@ -106,7 +106,7 @@ pub struct Memory {
     /// The share of sources that wait while no block is free: PandAs, patterns, files and pipes.
     pub of_waiting: u64,
     /// True if the operator requested this size.
-    pub asked: bool,
+    pub requested: bool,
     /// The longest stall that the memory covers, in milliseconds, if the rate is known beforehand.
     pub rides_out_ms: Option<u64>,
     /// The memory budget of the recording, if the rate is known beforehand.

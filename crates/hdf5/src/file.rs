@@ -215,13 +215,13 @@ pub(super) fn cut(set: &Dataset, rows: usize) -> hdf5_metno::Result<()> {
 /// Checks that a file can be continued, as far as possible before the format of the new data is known: it can be
 /// opened, has no writer, and its last recording was ended.
 ///
-/// `asked` is the requested compression, if any: it must be that of the file.
-pub fn check_continuable(path: &Path, asked: Option<Compression>) -> Result<(), Error> {
+/// `requested` is the requested compression, if any: it must be that of the file.
+pub fn check_continuable(path: &Path, requested: Option<Compression>) -> Result<(), Error> {
     let _ours = writer_lock::take_beside_readers(path)?;
-    check_unmarked(path, asked)
+    check_unmarked(path, requested)
 }
 
-fn check_unmarked(path: &Path, asked: Option<Compression>) -> Result<(), Error> {
+fn check_unmarked(path: &Path, requested: Option<Compression>) -> Result<(), Error> {
     let opened = File::with_options().with_fapl(|list| access(list).file_locking(false)).open(path);
     let file = match opened {
         Err(error) if MARKED.iter().any(|word| describe(&error).contains(word)) => {
@@ -230,14 +230,14 @@ fn check_unmarked(path: &Path, asked: Option<Compression>) -> Result<(), Error> 
         opened => opened.map_err(refused(path, "opening it to continue"))?,
     };
     check_ended(&file, path)?;
-    asked.map_or(Ok(()), |asked| check_compressed(&file, asked, path))
+    requested.map_or(Ok(()), |requested| check_compressed(&file, requested, path))
 }
 
 /// Refuses a file whose datasets have another compression: their filters cannot change.
-fn check_compressed(file: &File, asked: Compression, path: &Path) -> Result<(), Error> {
+fn check_compressed(file: &File, requested: Compression, path: &Path) -> Result<(), Error> {
     let sets = own_datasets(file).map_err(refused(path, "listing its datasets"))?;
-    match sets.iter().filter_map(filter::of).find(|has| *has != asked) {
-        Some(has) => Err(Error::Compressed { path: path.to_owned(), has, asked }),
+    match sets.iter().filter_map(filter::of).find(|has| *has != requested) {
+        Some(has) => Err(Error::Compressed { path: path.to_owned(), has, requested }),
         None => Ok(()),
     }
 }

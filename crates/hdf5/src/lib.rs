@@ -419,14 +419,14 @@ pub enum Error {
         what: String,
     },
     /// The file that was to be continued has another compression.
-    #[error("{}: its compression is {has}, and {asked} was asked for", path.display())]
+    #[error("{}: its compression is {has}, and {requested} was asked for", path.display())]
     Compressed {
         /// The file.
         path: PathBuf,
         /// The file's compression.
         has: Compression,
         /// The requested compression.
-        asked: Compression,
+        requested: Compression,
     },
     /// The bytes are not a whole number of samples.
     #[error("{}: {length} bytes are no whole number of {unit} bytes", path.display())]
@@ -708,8 +708,8 @@ mod tests {
             assert_eq!(attributes::read_number::<bool>(&file, "complete"), Some(false));
             file.close().unwrap();
             let options = Options { existing: Existing::Append, ..Options::default() };
-            let asked = Options { compression: Some(Compression::Gzip(2)), ..options.clone() };
-            let refused = BytesFile::create(&path, shape, &[], &asked).unwrap_err();
+            let requested = Options { compression: Some(Compression::Gzip(2)), ..options.clone() };
+            let refused = BytesFile::create(&path, shape, &[], &requested).unwrap_err();
             assert!(matches!(refused, Error::Compressed { .. }), "{refused}");
             let other = Shape::Frames { frame_bytes: 10 };
             let refused = BytesFile::create(&path, other, &[], &options).unwrap_err();

@@ -581,9 +581,9 @@ mod tests {
                         rows = after;
                     }
                     Step::Flush => file.flush().unwrap(),
-                    Step::Next(asked) => {
+                    Step::Next(requested) => {
                         file.finish(&ok).unwrap();
-                        let compression = asked.then_some(compression);
+                        let compression = requested.then_some(compression);
                         let options = Options { compression, ..options.clone() };
                         file = PandaFile::create(&path, &header(), &options).unwrap();
                         ended += 1;
@@ -687,12 +687,13 @@ mod tests {
         for has in ways {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("all.h5");
-            for (existing, asked, rows) in [
+            for (existing, requested, rows) in [
                 (Existing::Refuse, Some(has), 0..3000),
                 (Existing::Append, None, 3000..9000),
                 (Existing::Append, Some(has), 9000..20_000),
             ] {
-                let mut file = PandaFile::create(&path, &header(), &of(existing, asked)).unwrap();
+                let mut file =
+                    PandaFile::create(&path, &header(), &of(existing, requested)).unwrap();
                 file.append(&samples(rows)).unwrap();
                 file.finish(&Ending::default()).unwrap();
             }

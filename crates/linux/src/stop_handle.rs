@@ -22,7 +22,7 @@ impl StopHandle {
     /// Requests an end after all held data is written. The second request aborts. The third exits although a member
     /// does not respond; `recover` then handles the scans that are not sealed.
     pub fn stop(&self) {
-        let more = |asked: u8| Some((asked + 1).min(LEAVE));
+        let more = |requested: u8| Some((requested + 1).min(LEAVE));
         let _ = self.stop_requests.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more);
     }
 

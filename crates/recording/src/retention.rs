@@ -21,13 +21,13 @@ pub struct RetentionThread {
 impl RetentionThread {
     /// Starts a retention thread for the store with these members.
     pub fn start(roots: Vec<PathBuf>, limit: Retention) -> io::Result<Self> {
-        let (sealed, asked) = mpsc::channel();
+        let (sealed, requested) = mpsc::channel();
         let (tell, told) = mpsc::channel();
         let work = move || {
             let mut said = BTreeSet::new();
-            while asked.recv().is_ok() {
+            while requested.recv().is_ok() {
                 // Several scans sealed meanwhile are handled together.
-                while asked.try_recv().is_ok() {}
+                while requested.try_recv().is_ok() {}
                 for event in tidy(&roots, limit, &mut said) {
                     // The receiver may be gone; the work is done all the same.
                     let _ = tell.send(event);

@@ -105,7 +105,7 @@ struct Ahead {
     /// Runs of this turn that have not been taken yet.
     left: u64,
     /// True if the next turn was requested.
-    asked: bool,
+    requested: bool,
 }
 
 /// The contents of a frame's header.
@@ -265,7 +265,7 @@ fn read_ahead(
     }
     let each = frames_of_run(frame_bytes);
     let (own_path, file) = (path.to_owned(), file.clone());
-    let (again, asked) = channel();
+    let (again, requested) = channel();
     let read = move || loop {
         for first in (0..frames).step_by(each as usize) {
             let Ok(mut run) = emptied.recv() else { return };
@@ -275,13 +275,13 @@ fn read_ahead(
                 return;
             }
         }
-        if asked.recv().is_err() {
+        if requested.recv().is_err() {
             return;
         }
     };
     let thread = std::thread::Builder::new().name("read-ahead".into()).spawn(read);
     thread.map_err(|source| FileError::Thread { path: path.to_owned(), source })?;
-    Ok(Ahead { filled, empty, again, left: frames.div_ceil(each), asked: false })
+    Ok(Ahead { filled, empty, again, left: frames.div_ceil(each), requested: false })
 }
 
 /// The number of whole frames in one read.
@@ -344,9 +344,9 @@ impl FrameSource for FrameFile {
 
     fn rewind(&mut self) -> Result<(), SourceError> {
         match &mut self.ahead {
-            Some(ahead) if ahead.asked && ahead.left == 0 => {
+            Some(ahead) if ahead.requested && ahead.left == 0 => {
                 ahead.left = self.frames.div_ceil(frames_of_run(self.frame_bytes));
-                ahead.asked = false;
+                ahead.requested = false;
             }
             _ => (self.ahead, self.run) = (None, Vec::new()),
         }
@@ -356,9 +356,9 @@ impl FrameSource for FrameFile {
     }
 
     fn again(&mut self) -> Result<(), SourceError> {
-        if let Some(ahead) = self.ahead.as_mut().filter(|ahead| !ahead.asked) {
+        if let Some(ahead) = self.ahead.as_mut().filter(|ahead| !ahead.requested) {
             // A thread that has ended cannot read again, so a new one is started.
-            ahead.asked = ahead.again.send(()).is_ok();
+            ahead.requested = ahead.again.send(()).is_ok();
         }
         Ok(())
     }

@@ -42,7 +42,7 @@ struct Shared {
 /// The known state of the scan.
 struct State {
     streams: BTreeMap<usize, Feed>,
-    standing: FollowState,
+    status: FollowState,
     /// The number of looks at the scan.
     looks: u64,
     /// The final scan.
@@ -76,7 +76,7 @@ impl Looking {
     ) -> std::io::Result<(Self, Vec<FollowedFrames>)> {
         let state = State {
             streams: from.iter().map(|(number, _)| (*number, Feed::default())).collect(),
-            standing: follower.standing(),
+            status: follower.status(),
             looks: 0,
             whole: None,
             failed: None,
@@ -94,8 +94,8 @@ impl Looking {
     }
 
     /// The state of the scan.
-    pub fn standing(&self) -> FollowState {
-        self.shared.lock().standing
+    pub fn status(&self) -> FollowState {
+        self.shared.lock().status
     }
 }
 
@@ -110,14 +110,14 @@ impl Drop for Looking {
 }
 
 fn look_on(mut follower: Follower, shared: &Shared) {
-    while !follower.standing().is_over() && follower.wait(&shared.leave) {
+    while !follower.status().is_over() && follower.wait(&shared.leave) {
         if let Err(error) = follower.look() {
             shared.lock().failed = Some(error.to_string());
             return;
         }
         hand_on(&follower, shared);
     }
-    if follower.standing().is_over() {
+    if follower.status().is_over() {
         let whole = Some(Arc::new(follower.into_scan()));
         shared.lock().whole = whole;
     }
@@ -126,8 +126,8 @@ fn look_on(mut follower: Follower, shared: &Shared) {
 /// Passes new blocks to the players.
 fn hand_on(follower: &Follower, shared: &Shared) {
     let mut state = shared.lock();
-    (state.standing, state.looks) = (follower.standing(), state.looks + 1);
-    if state.standing.is_over() {
+    (state.status, state.looks) = (follower.status(), state.looks + 1);
+    if state.status.is_over() {
         return;
     }
     for (number, feed) in &mut state.streams {
@@ -220,7 +220,7 @@ impl FollowedFrames {
             }
             return Ok((u64::MAX, FollowState::Sealed));
         }
-        let now = (state.looks, state.standing);
+        let now = (state.looks, state.status);
         if let Some(feed) = state.streams.get_mut(&self.stream.number) {
             self.stream.blocks.append(&mut feed.blocks);
             if let Some(gaps) = feed.gaps.take() {
@@ -298,14 +298,14 @@ impl FollowedFrames {
 
     /// Loads the next block that can be played. `false`: no block yet, or the end.
     fn load(&mut self) -> Result<bool, SourceError> {
-        let (looks, standing) = self.fetch()?;
+        let (looks, status) = self.fetch()?;
         if self.by_frames.is_none() && !self.stream.blocks.is_empty() {
             self.by_frames = Some(self.stream.goes_by_frames());
         }
         match self.doubt.take() {
             // While files are being put in order, a finding is not certain; the block is read again after that.
             Some((finding, until)) if !self.whole => {
-                if standing != FollowState::Recording || looks < until {
+                if status != FollowState::Recording || looks < until {
                     self.doubt = Some((finding, until));
                     return Ok(false);
                 }
@@ -343,7 +343,7 @@ impl FollowedFrames {
                 }
                 Item::Block(block) => block,
             };
-            self.next = block.placed.block.sequence + 1;
+            self.next = block.location.block.sequence + 1;
             let clock = self.clock_of(position);
             let starts = self.latest.plus_ns(self.ahead_ns);
             if self.until.is_some_and(|until| starts >= until) {
@@ -351,8 +351,8 @@ impl FollowedFrames {
                 return Ok(false);
             }
             let scan = self.scan;
-            let lengths = |placed: &BlockLocation| match placed.lengths {
-                Some(at) => read_lengths(&index_of(placed), scan, at),
+            let lengths = |location: &BlockLocation| match location.lengths {
+                Some(at) => read_lengths(&index_of(location), scan, at),
                 None => Ok(Vec::new()),
             };
             self.run.take(&self.stream, block, Some(clock), self.ahead_ns, &lengths)?;
@@ -362,11 +362,11 @@ impl FollowedFrames {
 }
 
 /// The index that contains a block: it is beside the chunk, even if the chunk has moved.
-fn index_of(placed: &BlockLocation) -> PathBuf {
-    if let Some(records) = &placed.records {
+fn index_of(location: &BlockLocation) -> PathBuf {
+    if let Some(records) = &location.records {
         return records.to_path_buf();
     }
-    let directory = placed.path.parent().unwrap_or(Path::new("."));
+    let directory = location.path.parent().unwrap_or(Path::new("."));
     match directory.ends_with(SIDE_DIRECTORY) {
         true => directory.join(INDEX_FILE),
         false => side_file(directory, INDEX_FILE),
@@ -423,7 +423,7 @@ pub fn span_ns(stream: &StoredStream) -> i64 {
 
 /// True if the times of a stream's blocks can be computed. The rate of VDIF frames is learnt after a while.
 pub fn is_timed(stream: &StoredStream) -> bool {
-    let timed = || stream.blocks.iter().any(|placed| placed.block.time.is_some());
+    let timed = || stream.blocks.iter().any(|location| location.block.time.is_some());
     !stream.format.is_frames() || timed() || span_ns(stream) > LEARNING_NS
 }
 
@@ -451,7 +451,7 @@ pub fn wait_for_delay(
                 return Ok(true);
             }
         }
-        if follower.standing().is_over() {
+        if follower.status().is_over() {
             return Ok(true);
         }
         if !follower.wait(stop) {

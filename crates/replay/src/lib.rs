@@ -680,13 +680,13 @@ impl Pacer {
                 waiting.push(number);
             }
         }
-        let mut asked = Instant::now();
+        let mut requested = Instant::now();
         loop {
             if stop.load(Ordering::Relaxed) {
                 return Ok(false);
             }
-            if !waiting.is_empty() && asked.elapsed() >= ASK_AGAIN {
-                asked = Instant::now();
+            if !waiting.is_empty() && requested.elapsed() >= ASK_AGAIN {
+                requested = Instant::now();
                 for number in std::mem::take(&mut waiting) {
                     let playback = &mut playing[number];
                     if playback.settle(settings)? {

@@ -124,9 +124,9 @@ impl<'a> StoredFrames<'a> {
 
     /// The clock of a block's frames, if known. The few frames of a scan that arrived within one read of the socket are
     /// sent at once. `recover` knows only the times at which blocks arrived, which is no clock for a single block.
-    fn clock_of(&self, placed: &BlockLocation) -> Option<BlockClock> {
+    fn clock_of(&self, location: &BlockLocation) -> Option<BlockClock> {
         let sealed = self.stream.account.is_some() && self.scan.manifest.state != State::Recovered;
-        (sealed || self.stream.is_timed()).then(|| self.stream.clock_of(&placed.block))
+        (sealed || self.stream.is_timed()).then(|| self.stream.clock_of(&location.block))
     }
 
     fn lost(&mut self, what: String) {
@@ -172,7 +172,7 @@ impl Run {
             return Ok(());
         }
         let mut start = 0;
-        for frame in stream.frames(&block.placed.block, block.bytes()) {
+        for frame in stream.frames(&block.location.block, block.bytes()) {
             let end = start + frame.bytes.len();
             let time = clock.map(|clock| clock.time(frame.index).plus_ns(ahead_ns));
             self.frames.push(FrameInfo { start, end, time, fill: frame.fill });
@@ -184,7 +184,7 @@ impl Run {
 
     /// Lists the pieces of a block of bytes without frames.
     fn take_bytes(&mut self, block: Delivered, clock: Option<BlockClock>, ahead_ns: i64) {
-        let (bytes, first) = (block.bytes().len(), block.placed.block.first);
+        let (bytes, first) = (block.bytes().len(), block.location.block.first);
         for start in (0..bytes).step_by(PIECE_BYTES) {
             let end = bytes.min(start + PIECE_BYTES);
             let time = clock.map(|clock| clock.time(first + start as i64).plus_ns(ahead_ns));
@@ -202,19 +202,19 @@ impl Run {
         ahead_ns: i64,
         lengths: Lengths<'_>,
     ) -> Result<(), StoredError> {
-        let placed = &block.placed;
+        let location = &block.location;
         if self.joined.lengths.is_empty() && self.joined.end == 0 {
             self.joined.sequence = stream.blocks.first().map_or(0, |it| it.block.sequence);
         }
-        self.pass_over_lost(stream, placed, lengths)?;
-        let lengths = told(stream, placed, lengths)?;
+        self.pass_over_lost(stream, location, lengths)?;
+        let lengths = told(stream, location, lengths)?;
         let joined = &mut self.joined;
         let listed = joined.frame.saturating_sub(joined.start) as usize;
         joined.bytes.drain(..listed.min(joined.bytes.len()));
         joined.start = joined.end - joined.bytes.len() as u64;
         joined.bytes.extend_from_slice(block.bytes());
         joined.end += block.bytes().len() as u64;
-        joined.sequence = placed.block.sequence + 1;
+        joined.sequence = location.block.sequence + 1;
         joined.lengths.extend(lengths);
         while let Some(&length) = joined.lengths.front()
             && joined.frame + u64::from(length) <= joined.end
@@ -225,7 +225,7 @@ impl Run {
             // A frame that began in an unreadable block is lost.
             if let Some(start) = start.checked_sub(joined.start) {
                 let (start, end) = (start as usize, start as usize + usize::from(length));
-                let index = placed.block.first.saturating_add(self.frames.len() as i64);
+                let index = location.block.first.saturating_add(self.frames.len() as i64);
                 let time = clock.map(|clock| clock.time(index).plus_ns(ahead_ns));
                 self.frames.push(FrameInfo { start, end, time, fill: false });
             }
@@ -237,10 +237,10 @@ impl Run {
     fn pass_over_lost(
         &mut self,
         stream: &StoredStream,
-        placed: &BlockLocation,
+        location: &BlockLocation,
         lengths: Lengths<'_>,
     ) -> Result<(), StoredError> {
-        while self.joined.sequence < placed.block.sequence {
+        while self.joined.sequence < location.block.sequence {
             let sequence = self.joined.sequence;
             if let Ok(at) = stream.blocks.binary_search_by_key(&sequence, |it| it.block.sequence) {
                 let lost = &stream.blocks[at];
@@ -260,12 +260,12 @@ impl Run {
 
 fn told(
     stream: &StoredStream,
-    placed: &BlockLocation,
+    location: &BlockLocation,
     lengths: Lengths<'_>,
 ) -> Result<Vec<u16>, StoredError> {
-    lengths(placed).map_err(|source| StoredError::Lengths {
+    lengths(location).map_err(|source| StoredError::Lengths {
         stream: stream.name.clone(),
-        block: placed.block.sequence,
+        block: location.block.sequence,
         source,
     })
 }
@@ -289,8 +289,8 @@ impl FrameSource for StoredFrames<'_> {
                 None => return Ok(false),
                 Some(Item::Lost(finding)) => self.lost(finding.to_string()),
                 Some(Item::Block(block)) => {
-                    let (clock, scan) = (self.clock_of(&block.placed), self.scan);
-                    let lengths = |placed: &BlockLocation| scan.lengths(placed);
+                    let (clock, scan) = (self.clock_of(&block.location), self.scan);
+                    let lengths = |location: &BlockLocation| scan.lengths(location);
                     self.run.take(self.stream, block, clock, self.ahead_ns, &lengths)?;
                     return Ok(true);
                 }

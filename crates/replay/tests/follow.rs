@@ -133,7 +133,7 @@ fn what_is_marked_is_given_and_what_is_only_recorded_is_waited_for() {
     let mut running = Running::new(1, StreamPlan::vdif("a"));
     let mut follower = running.follower();
     let mut flow = flow();
-    assert_eq!(follower.standing(), FollowState::Recording);
+    assert_eq!(follower.status(), FollowState::Recording);
     assert!(taken(&mut follower, &mut flow).0.is_empty(), "nothing has been written");
     running.write(0, 5);
     running.append(0, 3);
@@ -274,7 +274,7 @@ fn while_files_are_put_in_order_nothing_is_believed_of_them() {
     let aside = first.with_extension("aside");
     fs::rename(&first, &aside).unwrap();
     let (bytes, lost) = taken(&mut follower, &mut flow);
-    assert_eq!((bytes.len(), lost.len(), follower.standing()), (0, 0, FollowState::Sealing));
+    assert_eq!((bytes.len(), lost.len(), follower.status()), (0, 0, FollowState::Sealing));
     assert_eq!(follower.look().unwrap(), FollowState::Sealing);
     fs::rename(&aside, &first).unwrap();
     running.seal();
@@ -289,7 +289,7 @@ fn a_scan_is_not_over_before_every_member_has_its_last_manifest() {
     let mut follower = running.follower();
     running.seal_on(0);
     assert_eq!(follower.look().unwrap(), FollowState::Sealing);
-    assert_eq!(running.follower().standing(), FollowState::Sealing, "opened just then");
+    assert_eq!(running.follower().status(), FollowState::Sealing, "opened just then");
     running.seal_on(1);
     assert_eq!(follower.look().unwrap(), FollowState::Sealed);
     // A member that never received the manifest does not delay the follower once the recorder is gone.
@@ -422,7 +422,7 @@ proptest! {
             follower.look().unwrap();
             while let Some(item) = follower.next(&mut flow).unwrap() {
                 let Item::Block(block) = item else { panic!("nothing is lost") };
-                prop_assert!(safe.contains(&block.placed.block.sequence));
+                prop_assert!(safe.contains(&block.location.block.sequence));
                 got.extend_from_slice(block.bytes());
             }
             prop_assert!(running.laid.bytes[0].starts_with(&got));

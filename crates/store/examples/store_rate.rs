@@ -44,7 +44,7 @@ struct Link {
     commands: rtrb::Producer<WriterCommand>,
     returned: rtrb::Consumer<WriterReply>,
     wake: Arc<Notifier>,
-    gauge: Arc<WriterMetrics>,
+    metrics: Arc<WriterMetrics>,
     writer: WriterThread,
     root: PathBuf,
 }
@@ -79,15 +79,15 @@ fn main() -> anyhow::Result<()> {
     let (seconds, cpu) = (begun.elapsed().as_secs_f64(), cpu_seconds() - cpu);
     let gigabytes = bytes as f64 / 1e9;
     let longest = |of: fn(&WriterMetrics) -> u64| {
-        links.iter().map(|link| of(&link.gauge)).max().unwrap_or(0) as f64 / 1e6
+        links.iter().map(|link| of(&link.metrics)).max().unwrap_or(0) as f64 / 1e6
     };
     println!(
         "{:.2} GB in {seconds:.3} s: {:.2} GB/s, {:.4} CPU s/GB, longest write {:.1} ms, longest round {:.1} ms",
         gigabytes,
         gigabytes / seconds,
         cpu / gigabytes,
-        longest(|gauge| gauge.longest_write_ns.load(Relaxed)),
-        longest(|gauge| gauge.longest_sync_ns.load(Relaxed)),
+        longest(|metrics| metrics.longest_write_ns.load(Relaxed)),
+        longest(|metrics| metrics.longest_sync_ns.load(Relaxed)),
     );
     anyhow::ensure!(durable == bytes, "{durable} of {bytes} bytes were reported durable");
     finish(links, &stream_refs)
@@ -143,7 +143,7 @@ fn link(
     }
     let (commands, receiver) = rtrb::RingBuffer::new(256);
     let (sender, returned) = rtrb::RingBuffer::new(256);
-    let (wake, gauge) = (Arc::new(Notifier::new()?), Arc::new(WriterMetrics::default()));
+    let (wake, metrics) = (Arc::new(Notifier::new()?), Arc::new(WriterMetrics::default()));
     let lane = CaptureQueue { commands: receiver, returned: sender };
     let settings = Settings {
         depth_bytes: arguments.depth_bytes,
@@ -152,8 +152,9 @@ fn link(
         ..Settings::of_member(number)
     };
     let root = member.root().to_owned();
-    let writer = store::spawn(&member, vec![lane], gauge.clone(), reports, wake.clone(), settings)?;
-    Ok(Link { commands, returned, wake, gauge, writer, root })
+    let writer =
+        store::spawn(&member, vec![lane], metrics.clone(), reports, wake.clone(), settings)?;
+    Ok(Link { commands, returned, wake, metrics, writer, root })
 }
 
 /// Returns a pool of non-zero blocks; 64 blocks are more than most caches hold.
@@ -186,7 +187,7 @@ fn feed(
         let sequence = number / stream_refs.len() as u64;
         let place = sequence % u64::from(geometry.chunk_blocks);
         if place == 0 {
-            let backlog = |link: &Link| link.gauge.backlog_bytes.load(Relaxed);
+            let backlog = |link: &Link| link.metrics.backlog_bytes.load(Relaxed);
             let least = links.iter().enumerate().min_by_key(|(_, link)| backlog(link));
             dealt.insert(stream_ref.number, least.map_or(0, |(n, _)| n));
         }
@@ -209,7 +210,7 @@ fn feed(
             crc: None,
         };
         let link = &mut links[dealt[&stream_ref.number]];
-        link.gauge.backlog_bytes.fetch_add(block_bytes, Relaxed);
+        link.metrics.backlog_bytes.fetch_add(block_bytes, Relaxed);
         link.commands.push(WriterCommand::Write(filled)).ok().context("no room for a block")?;
         link.wake.wake();
     }

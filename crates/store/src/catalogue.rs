@@ -337,7 +337,7 @@ fn of_manifest(roots: &[Root], manifest: &Manifest, places: &Places) -> Entry {
     let by_clock = manifest.stopped.map(|stopped| stopped.since(manifest.armed));
     Entry {
         name: manifest.scan.to_string(),
-        state: standing(roots, manifest, places),
+        state: state(roots, manifest, places),
         start: Some(first.unwrap_or(manifest.armed)),
         duration_ns: by_frames.or(by_clock),
         bytes: manifest.bytes().saturating_add(parity_bytes(manifest)),
@@ -356,7 +356,7 @@ fn of_manifest(roots: &[Root], manifest: &Manifest, places: &Places) -> Entry {
     }
 }
 
-fn standing(roots: &[Root], manifest: &Manifest, places: &Places) -> ScanState {
+fn state(roots: &[Root], manifest: &Manifest, places: &Places) -> ScanState {
     let state = match manifest.streams.iter().any(is_to_be_renamed) {
         // The recorder is still doing the rest, or `recover` has to.
         true => State::Recording,

@@ -542,7 +542,7 @@ fn record(seed: u64, pool: &mut Pool) {
         ends.push((commands, returned));
     }
     let (sender, reports) = mpsc::channel();
-    let gauge = Arc::new(WriterMetrics::default());
+    let metrics = Arc::new(WriterMetrics::default());
     let settings = Settings {
         depth_bytes: 4096 << dice.roll(5),
         round_bytes: 4096 << dice.roll(6),
@@ -550,7 +550,8 @@ fn record(seed: u64, pool: &mut Pool) {
         ..Settings::of_member(3)
     };
     let member = Uuid::from_u128(9);
-    let mut engine = Engine::new(disk, member, "/m".into(), inner, gauge.clone(), sender, settings);
+    let mut engine =
+        Engine::new(disk, member, "/m".into(), inner, metrics.clone(), sender, settings);
     let block_bytes = 4096 * (1 + dice.roll(3)) as u32;
     let geometry = Geometry { frame_bytes: 0, block_bytes, chunk_blocks: 1 + dice.roll(5) as u32 };
     let stream_refs: Vec<Arc<StreamRef>> = (0..1 + dice.roll(3) as u16)
@@ -583,7 +584,7 @@ fn record(seed: u64, pool: &mut Pool) {
                 break;
             }
             let step = script.pop().unwrap();
-            let command = step.command(pool, &mut recording, &gauge);
+            let command = step.command(pool, &mut recording, &metrics);
             ends[lane].0.push(command).ok().unwrap();
         }
         let home = recording.sent.values().all(|sent| sent.fate.is_some());
@@ -604,8 +605,8 @@ fn record(seed: u64, pool: &mut Pool) {
         }
     }
     assert_eq!(recording.finished.len(), stream_refs.len(), "seed {seed}");
-    assert_eq!(gauge.backlog_bytes.load(Relaxed), 0, "seed {seed}");
-    assert_eq!(gauge.refusing.load(Relaxed), recording.failures > 0, "seed {seed}");
+    assert_eq!(metrics.backlog_bytes.load(Relaxed), 0, "seed {seed}");
+    assert_eq!(metrics.refusing.load(Relaxed), recording.failures > 0, "seed {seed}");
     recording.check_end();
 }
 
@@ -623,7 +624,7 @@ impl Step {
         self,
         pool: &mut Pool,
         recording: &mut Recording,
-        gauge: &WriterMetrics,
+        metrics: &WriterMetrics,
     ) -> WriterCommand {
         let gap = |n| Gap { first: n as i64, count: 1, cause: Cause::Missing };
         let gaps = (0..self.gaps).map(gap).collect();
@@ -638,7 +639,7 @@ impl Step {
         let sent = Sent { chunk, offset, bytes: content, fate: None };
         recording.sent.insert((self.stream_ref.number, sequence), sent);
         recording.bases.entry((self.stream_ref.number, chunk)).or_insert(offset);
-        gauge.backlog_bytes.fetch_add(bytes.into(), Relaxed);
+        metrics.backlog_bytes.fetch_add(bytes.into(), Relaxed);
         WriterCommand::Write(FullBlock {
             block,
             stream_ref: self.stream_ref,

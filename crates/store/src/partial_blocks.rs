@@ -83,17 +83,17 @@ impl PartialBlockJournal {
             of != scan
         });
         let end = Instant::now() + patience;
-        let asked = holders.into_iter().map(|member| {
+        let requested = holders.into_iter().map(|member| {
             let (done, answer) = mpsc::channel();
             // A journal thread that failed gives no answer.
             let _ = self.all[member].send(JournalRequest::Forget(scan, done));
             (member, answer)
         });
-        let asked: Vec<(usize, Receiver<()>)> = asked.collect();
+        let requested: Vec<(usize, Receiver<()>)> = requested.collect();
         let silent = |(_, answer): &(usize, Receiver<()>)| {
             answer.recv_timeout(end.saturating_duration_since(Instant::now())).is_err()
         };
-        asked.into_iter().filter(silent).map(|(member, _)| member).collect()
+        requested.into_iter().filter(silent).map(|(member, _)| member).collect()
     }
 }
 
@@ -124,8 +124,8 @@ impl JournalThread {
                     if kept.is_err() {
                         self.give_up(&snapshot);
                     }
-                    let standing = if kept.is_ok() { CopyState::Idle } else { CopyState::Failed };
-                    snapshot.copy_status.put(standing);
+                    let state = if kept.is_ok() { CopyState::Idle } else { CopyState::Failed };
+                    snapshot.copy_status.put(state);
                 }
                 JournalRequest::Forget(scan, done) => {
                     self.forget(scan);

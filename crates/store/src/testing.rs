@@ -382,7 +382,7 @@ impl Store {
             armed: start(),
             stopped: Some(start().plus_ns(10_000_000_000)),
             times: None,
-            rig: None,
+            host_setup: None,
             redundancy: None,
             members: self
                 .members

@@ -32,7 +32,7 @@ struct Recorder {
     returned: rtrb::Consumer<WriterReply>,
     reports: mpsc::Receiver<WriterEvent>,
     wake: Arc<Notifier>,
-    gauge: Arc<WriterMetrics>,
+    metrics: Arc<WriterMetrics>,
     writer: WriterThread,
     pool: Pool,
     written: usize,
@@ -48,12 +48,12 @@ impl Recorder {
         let (commands, receiver) = rtrb::RingBuffer::new(64);
         let (sender, returned) = rtrb::RingBuffer::new(64);
         let (report, reports) = mpsc::channel();
-        let (wake, gauge) =
+        let (wake, metrics) =
             (Arc::new(Notifier::new().unwrap()), Arc::new(WriterMetrics::default()));
         let lane = CaptureQueue { commands: receiver, returned: sender };
         let settings = Settings::of_member(0);
         let writer =
-            store::spawn(member, vec![lane], gauge.clone(), report, wake.clone(), settings)
+            store::spawn(member, vec![lane], metrics.clone(), report, wake.clone(), settings)
                 .unwrap();
         let pool = Pool::new(Arc::new(Region::new(32 << 20).unwrap()), BLOCK as usize, 0);
         Self {
@@ -61,7 +61,7 @@ impl Recorder {
             returned,
             reports,
             wake,
-            gauge,
+            metrics,
             writer,
             pool,
             written: 0,
@@ -121,7 +121,7 @@ impl Recorder {
         let mut block = self.take();
         content(stream_ref.number, sequence, &mut block[..bytes as usize]);
         let place = sequence % u64::from(geometry.chunk_blocks);
-        self.gauge.backlog_bytes.fetch_add(bytes.into(), Relaxed);
+        self.metrics.backlog_bytes.fetch_add(bytes.into(), Relaxed);
         let filled = FullBlock {
             block,
             stream_ref: stream_ref.clone(),
@@ -164,7 +164,7 @@ impl Recorder {
     }
 
     fn end(self) -> (usize, Vec<FullBlock>, Vec<String>) {
-        assert_eq!(self.gauge.backlog_bytes.load(Relaxed), 0);
+        assert_eq!(self.metrics.backlog_bytes.load(Relaxed), 0);
         drop((self.commands, self.returned));
         self.writer.join().expect("a writer that does not panic");
         (self.written, self.refused, self.failures)
@@ -260,13 +260,13 @@ fn a_member_that_was_away_takes_data_again_when_it_is_recalled_and_not_before() 
     recorder.send(&ignored, 0, BLOCK);
     recorder.finish(std::slice::from_ref(&ignored));
     assert_eq!((recorder.refused.len(), recorder.returns), (2, 0));
-    recorder.gauge.recalled.store(true, Relaxed);
+    recorder.metrics.recalled.store(true, Relaxed);
     recorder.wake.wake();
     while recorder.returns == 0 {
         let report = recorder.reports.recv_timeout(Duration::from_secs(60));
         recorder.note(report.expect("a word that it is back"));
     }
-    assert!(!recorder.gauge.refusing.load(Relaxed));
+    assert!(!recorder.metrics.refusing.load(Relaxed));
     let back = track_of(3, "s_back");
     (0..6).for_each(|sequence| recorder.send(&back, sequence, BLOCK));
     recorder.finish(std::slice::from_ref(&back));
@@ -354,7 +354,7 @@ fn a_directory_that_vanishes_ends_in_refused_blocks() {
         recorder.send(&stream_ref, sequence, BLOCK);
     }
     recorder.finish(std::slice::from_ref(&stream_ref));
-    assert!(recorder.gauge.refusing.load(Relaxed));
+    assert!(recorder.metrics.refusing.load(Relaxed));
     let (written, refused, failures) = recorder.end();
     assert_eq!((written, refused.len(), failures.len()), (0, 3, 1));
     assert!(failures[0].contains("No such file"), "{failures:?}");
@@ -433,7 +433,7 @@ fn a_full_disk_takes_no_new_chunk_and_keeps_every_block_it_has() {
         }
     }
     recorder.finish(std::slice::from_ref(&stream_ref));
-    assert!(recorder.gauge.refusing.load(Relaxed));
+    assert!(recorder.metrics.refusing.load(Relaxed));
     let durable = recorder.durable.len();
     let (written, refused, failures) = recorder.end();
     assert_eq!(failures.len(), 1, "{failures:?}");

@@ -16,9 +16,9 @@ pub(super) fn verify_all(bench: &Bench) -> Result<(), TestCaseError> {
     let store = Store::in_memory(1);
     for (n, notice) in bench.notices.iter().enumerate() {
         let CaptureEvent::Ended { scan, number, format, account, .. } = notice else { continue };
-        let Some((shape, gauge)) = opened(bench, *number) else { panic!("nobody opened it") };
+        let Some((shape, metrics)) = opened(bench, *number) else { panic!("nobody opened it") };
         let mut account = (**account).clone();
-        let (pool_blocks, high_water) = (&gauge.pool_blocks, &gauge.high_water);
+        let (pool_blocks, high_water) = (&metrics.pool_blocks, &metrics.high_water);
         let [pool_blocks, high_water] =
             [pool_blocks, high_water].map(|it| it.load(Ordering::Relaxed));
         account.host =
@@ -42,8 +42,8 @@ pub(super) fn verify_all(bench: &Bench) -> Result<(), TestCaseError> {
 /// Returns the layout of a stream and its metrics.
 fn opened(bench: &Bench, stream: u16) -> Option<(&StreamLayout, &StreamMetrics)> {
     bench.notices.iter().find_map(|notice| match notice {
-        CaptureEvent::Opened { shape, gauge, .. } if shape.number == stream => {
-            Some((shape, &**gauge))
+        CaptureEvent::Opened { shape, metrics, .. } if shape.number == stream => {
+            Some((shape, &**metrics))
         }
         _ => None,
     })

@@ -91,8 +91,8 @@ enum WriterState {
 struct Writer {
     commands: rtrb::Consumer<WriterCommand>,
     returned: rtrb::Producer<WriterReply>,
-    gauge: Arc<WriterMetrics>,
-    standing: WriterState,
+    metrics: Arc<WriterMetrics>,
+    state: WriterState,
     held: VecDeque<FullBlock>,
     /// Chunks of which it accepted the first block. It accepts no later block of other chunks, so that after a refused
     /// block the rest of its chunk is refused too.
@@ -138,14 +138,14 @@ impl World {
             .map(|_| {
                 let (to, commands) = rtrb::RingBuffer::new(BLOCKS + 2);
                 let (returned, from) = rtrb::RingBuffer::new(BLOCKS);
-                let gauge = Arc::new(WriterMetrics::default());
+                let metrics = Arc::new(WriterMetrics::default());
                 let wake = Arc::new(Notifier::new().unwrap());
-                let queue = WriterQueue::new(to, from, gauge.clone(), wake, BLOCKS);
+                let queue = WriterQueue::new(to, from, metrics.clone(), wake, BLOCKS);
                 let writer = Writer {
                     commands,
                     returned,
-                    gauge,
-                    standing: WriterState::Taking,
+                    metrics,
+                    state: WriterState::Taking,
                     held: VecDeque::new(),
                     begun: BTreeSet::new(),
                     finished: BTreeMap::new(),
@@ -210,7 +210,7 @@ impl World {
 
     /// True if no member accepts another chunk.
     fn nobody_takes(&self) -> bool {
-        let refuses = |it: &Writer| it.gauge.refusing.load(Ordering::Relaxed);
+        let refuses = |it: &Writer| it.metrics.refusing.load(Ordering::Relaxed);
         self.aborted || self.writers.iter().all(refuses)
     }
 
@@ -241,8 +241,8 @@ impl World {
             .writers
             .iter()
             .map(|it| {
-                let takes = !it.gauge.refusing.load(Ordering::Relaxed);
-                takes.then(|| it.gauge.backlog_bytes.load(Ordering::Relaxed))
+                let takes = !it.metrics.refusing.load(Ordering::Relaxed);
+                takes.then(|| it.metrics.backlog_bytes.load(Ordering::Relaxed))
             })
             .collect();
         let waiting: Vec<usize> = self.writers.iter().map(|it| it.commands.slots()).collect();
@@ -298,12 +298,12 @@ impl World {
         let Some(filled) = writer.held.pop_front() else { return };
         let (stream, chunk) = (filled.stream_ref.number, filled.chunk);
         let goes_on = writer.begun.contains(&(stream, chunk));
-        let can = match writer.standing {
+        let can = match writer.state {
             WriterState::Taking => goes_on || filled.offset == 0,
             WriterState::Full => goes_on,
             WriterState::Dead => false,
         };
-        writer.gauge.backlog_bytes.fetch_sub(filled.bytes.into(), Ordering::Relaxed);
+        writer.metrics.backlog_bytes.fetch_sub(filled.bytes.into(), Ordering::Relaxed);
         let returned = if can {
             let FullBlock { block, stream_ref, sequence, offset, bytes, .. } = filled;
             writer.begun.insert((stream, chunk));
@@ -317,18 +317,18 @@ impl World {
 
     fn fail(&mut self, member: usize, how: WriterState) {
         let writer = &mut self.writers[member];
-        if writer.standing != WriterState::Dead {
-            writer.standing = how;
-            writer.gauge.refusing.store(true, Ordering::Relaxed);
+        if writer.state != WriterState::Dead {
+            writer.state = how;
+            writer.metrics.refusing.store(true, Ordering::Relaxed);
         }
     }
 
     fn recall(&mut self, member: usize) {
         let writer = &mut self.writers[member];
         if writer.held.is_empty() && writer.commands.is_empty() {
-            writer.standing = WriterState::Taking;
+            writer.state = WriterState::Taking;
             writer.begun.clear();
-            writer.gauge.refusing.store(false, Ordering::Relaxed);
+            writer.metrics.refusing.store(false, Ordering::Relaxed);
         }
     }
 

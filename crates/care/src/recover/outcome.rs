@@ -71,7 +71,7 @@ pub struct Recovered {
     /// Durable blocks that are damaged; they stay, and `verify` reports them.
     pub damaged: u64,
     /// Chunk files renamed into place.
-    pub placed: u64,
+    pub in_place: u64,
     /// Chunk files renamed away because another member holds them as well.
     pub superseded: u64,
     /// Partial blocks restored from the journal.
@@ -89,7 +89,7 @@ pub struct Recovered {
 impl Recovered {
     /// Combines this result with that of the second pass, after partial blocks were appended.
     pub(super) fn with_tail(self, now: Self) -> Self {
-        let Self { found, cut, damaged, placed, superseded, .. } = self;
-        Self { found, cut, damaged, placed, superseded, ..now }
+        let Self { found, cut, damaged, in_place, superseded, .. } = self;
+        Self { found, cut, damaged, in_place, superseded, ..now }
     }
 }

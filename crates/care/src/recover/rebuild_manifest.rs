@@ -298,16 +298,16 @@ fn kind(
     let Some(frames) = frames else {
         let counted = account.is_some_and(|it| it.counted_by == CountedBy::SequenceField);
         let gaps = parts.iter().any(|part| !part.index.gaps.is_empty());
-        let placed = counted || gaps;
+        let in_place = counted || gaps;
         return (
             Format::Raw,
-            filled.unwrap_or(if placed { Fill::Pattern(FILL) } else { Fill::Omit }),
+            filled.unwrap_or(if in_place { Fill::Pattern(FILL) } else { Fill::Omit }),
         );
     };
     // Missing frames that were not filled have no place in the stream.
     let left_out = account.is_some_and(|it| it.filled == 0 && it.terms.missing > 0)
         || account.is_some_and(|it| !it.flows.is_empty());
-    let by_place = frames.placed && !left_out;
+    let by_place = frames.in_place && !left_out;
     let threads = if by_place { frames.threads.clone() } else { Vec::new() };
     let count = threads.len().max(1) as i64;
     let timed: Vec<(i64, Tai)> =
@@ -395,7 +395,7 @@ struct Frames {
     kind: FrameKind,
     threads: Vec<u16>,
     /// True if every frame so far is at the place that its time and thread give.
-    placed: bool,
+    in_place: bool,
     pattern: Option<u32>,
     rate: Option<u64>,
 }
@@ -443,9 +443,9 @@ impl Frames {
                 threads.push(header.thread());
             }
         }
-        let placed = is_placed(&headers, &threads);
+        let in_place = is_placed(&headers, &threads);
         let rate = first.frames_per_second();
-        Some(Self { kind: codec.kind(), threads, placed, pattern, rate })
+        Some(Self { kind: codec.kind(), threads, in_place, pattern, rate })
     }
 }
 
@@ -519,7 +519,7 @@ fn manifest(found: &FoundScan, scan: &ScanName, uuid: Uuid, remnants: &[Remnant]
         armed: Clock::new().now(),
         stopped: None,
         times: Some(Times::Files),
-        rig: None,
+        host_setup: None,
         redundancy: redundancy::seen_in(&found.holdings, uuid),
         members: members(found),
         away: Vec::new(),

@@ -53,7 +53,7 @@ pub struct GoodBlock {
     /// True if it had no record.
     pub found: bool,
     /// True if the frame index is known by itself, and not only from the block before.
-    pub placed: bool,
+    pub in_place: bool,
 }
 
 /// Reconstructs a stream.
@@ -153,7 +153,7 @@ fn order(told: &Stream, geometry: &Geometry, parts: &[MemberPart]) -> (Vec<GoodB
     for (part, chunk) in chunks(parts) {
         for block in &chunk.kept {
             if taken.insert(block.sequence) {
-                all.push((GoodBlock { part, block: *block, found: false, placed: true }, None));
+                all.push((GoodBlock { part, block: *block, found: false, in_place: true }, None));
             }
         }
     }
@@ -170,7 +170,7 @@ fn order(told: &Stream, geometry: &Geometry, parts: &[MemberPart]) -> (Vec<GoodB
                 next += 1;
             }
             let block = block_of(chunk.number, next, found);
-            all.push((GoodBlock { part, block, found: true, placed: false }, Some(found)));
+            all.push((GoodBlock { part, block, found: true, in_place: false }, Some(found)));
             next += 1;
         }
     }
@@ -291,7 +291,7 @@ fn give_indices(told: &Stream, all: &mut [(GoodBlock, Option<&UnindexedBlock>)])
         if let Some(found) = found {
             let timed = found.salvage.timed;
             let place = places.as_ref().zip(timed).and_then(|(places, timed)| places.first(timed));
-            whole.placed = place.is_some();
+            whole.in_place = place.is_some();
             block.first = place.unwrap_or(end);
             block.time = timed.and_then(|timed| time_of_first(told, block, timed));
             // The arrival time is not known from anything else.
@@ -428,7 +428,7 @@ fn gaps(
             let explained = known.uncovered(end..next.block.first).is_empty();
             lost += if explained { 0 } else { unseen };
             tell(end..next.block.first, cause);
-        } else if !(next.placed && next.block.frames > 0 && told.fill != Fill::Omit) {
+        } else if !(next.in_place && next.block.frames > 0 && told.fill != Fill::Omit) {
             // If the next frame has a known place, and no frame is missing before it, no block existed in between:
             // sequences of blocks without a record are computed, and may be too high.
             lost += unseen;
@@ -469,7 +469,7 @@ impl Reconstructed {
             cut: self.cut,
             lost: self.lost,
             damaged: self.damaged,
-            placed: chunks().filter(unfinished).count() as u64,
+            in_place: chunks().filter(unfinished).count() as u64,
             superseded: chunks().filter(|(_, chunk)| chunk.superseded).count() as u64,
             terms: self.account.terms,
             verdict: Some(self.account.verdict),

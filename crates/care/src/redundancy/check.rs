@@ -183,19 +183,19 @@ impl Checked {
         let mut bad_shards: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); stripes.len()];
         let mut unprotected: BTreeSet<u32> = BTreeSet::new();
         let mut beyond: BTreeSet<u32> = BTreeSet::new();
-        for (position, placed) in stream.blocks.iter().enumerate() {
-            let stripe = placed.stripe.as_ref();
+        for (position, location) in stream.blocks.iter().enumerate() {
+            let stripe = location.stripe.as_ref();
             let at = stripe.and_then(|it| Some((places.get(&it.stripe.number)?, it)));
             let Some((&at, in_stripe)) = at else {
-                unprotected.insert(placed.block.chunk);
+                unprotected.insert(location.block.chunk);
                 if bad.contains(&position) {
-                    beyond.insert(placed.block.chunk);
+                    beyond.insert(location.block.chunk);
                 }
                 continue;
             };
             if bad.contains(&position) {
                 bad_shards[at].insert(in_stripe.place);
-                for row in rows_of(placed, &in_stripe.stripe) {
+                for row in rows_of(location, &in_stripe.stripe) {
                     rows[at].entry(row).or_default().insert(in_stripe.place);
                 }
             }
@@ -228,7 +228,7 @@ impl Checked {
                 }
             }
         }
-        let mut standings = Vec::with_capacity(stripes.len());
+        let mut statuses = Vec::with_capacity(stripes.len());
         for (stripe, (bad, rows)) in stripes.iter().zip(bad_shards.into_iter().zip(rows)) {
             let most = stripe.parity.len();
             let over: BTreeSet<usize> =
@@ -245,7 +245,7 @@ impl Checked {
             self.left.stripes += 1;
             self.left.chunks += stripe.data.len() as u64;
             self.left.lost += bad.len() as u64;
-            standings.push(StripeStatus { stripe: stripe.clone(), bad, beyond: over });
+            statuses.push(StripeStatus { stripe: stripe.clone(), bad, beyond: over });
         }
         self.left.unprotected += unprotected.len() as u64;
         self.left.beyond += beyond.len() as u64;
@@ -256,8 +256,8 @@ impl Checked {
         self.left.lost += beyond.intersection(&unprotected).count() as u64;
         self.tell(stream, missing, unprotected.len() as u64);
         debug_assert!(damaged <= bad_parity.len());
-        self.mended.push(mended(stream, bad, &places, &standings));
-        self.stripes.push(standings);
+        self.mended.push(mended(stream, bad, &places, &statuses));
+        self.stripes.push(statuses);
     }
 
     fn tell(&mut self, stream: &StoredStream, missing: u64, unprotected: u64) {
@@ -284,21 +284,21 @@ fn mended(
     stream: &StoredStream,
     bad: &BTreeSet<usize>,
     places: &BTreeMap<u32, usize>,
-    standings: &[StripeStatus],
+    statuses: &[StripeStatus],
 ) -> BTreeSet<usize> {
     let can_be = |position: &usize| {
-        let placed = &stream.blocks[*position];
-        let Some(in_stripe) = &placed.stripe else { return false };
+        let location = &stream.blocks[*position];
+        let Some(in_stripe) = &location.stripe else { return false };
         let Some(at) = places.get(&in_stripe.stripe.number) else { return false };
-        rows_of(placed, &in_stripe.stripe).all(|row| !standings[*at].beyond.contains(&row))
+        rows_of(location, &in_stripe.stripe).all(|row| !statuses[*at].beyond.contains(&row))
     };
     bad.iter().copied().filter(can_be).collect()
 }
 
-fn rows_of(placed: &BlockLocation, stripe: &Stripe) -> std::ops::Range<usize> {
+fn rows_of(location: &BlockLocation, stripe: &Stripe) -> std::ops::Range<usize> {
     let row = stripe.row_bytes as u64;
-    let end = placed.block.offset + u64::from(placed.block.bytes);
-    (placed.block.offset / row) as usize..end.div_ceil(row) as usize
+    let end = location.block.offset + u64::from(location.block.bytes);
+    (location.block.offset / row) as usize..end.div_ceil(row) as usize
 }
 
 /// Returns the number of members, whichever they are, that may be lost, by a row in which these chunks are damaged or

@@ -63,8 +63,8 @@ pub fn remove(files: &[PathBuf]) -> (u64, Vec<String>) {
 /// Returns the chunk files from which no block is read.
 fn twins(scan: &Scan, stream: &StoredStream) -> Result<Vec<PathBuf>, StartError> {
     let mut of_chunk: BTreeMap<u32, Vec<&BlockLocation>> = BTreeMap::new();
-    for placed in &stream.blocks {
-        of_chunk.entry(placed.block.chunk).or_default().push(placed);
+    for location in &stream.blocks {
+        of_chunk.entry(location.block.chunk).or_default().push(location);
     }
     let mut found = Vec::new();
     for (at, holding) in holdings(scan, stream) {

@@ -285,13 +285,13 @@ impl Restoration<'_> {
         })?;
         let data: u64 = scan.streams.iter().map(|stream| stream.bytes()).sum();
         let checked = check(scan, &bad, &|done| progress(data + done, data + parity))?;
-        let standings = checked.map(|it| it.stripes).unwrap_or_default();
-        for (number, standings) in standings.iter().enumerate() {
+        let statuses = checked.map(|it| it.stripes).unwrap_or_default();
+        for (number, statuses) in statuses.iter().enumerate() {
             let told = stripes_of(&scan.inventory, number);
-            for standing in standings.iter().filter(|it| !it.bad.is_empty()) {
-                let told = told.iter().find(|it| it.stripe.number == standing.stripe.number);
+            for status in statuses.iter().filter(|it| !it.bad.is_empty()) {
+                let told = told.iter().find(|it| it.stripe.number == status.stripe.number);
                 if let Some(told) = told
-                    && !self.restore(number, told, standing)?
+                    && !self.restore(number, told, status)?
                 {
                     self.restored.interrupted = true;
                     return self.tell(None);
@@ -338,17 +338,17 @@ impl Restoration<'_> {
         &mut self,
         number: usize,
         told: &StripeRecord,
-        standing: &StripeStatus,
+        status: &StripeStatus,
     ) -> Result<bool, Error> {
-        let stripe = &*standing.stripe;
+        let stripe = &*status.stripe;
         let directory = self.scan.manifest.streams[number].directory.clone();
-        if !standing.beyond.is_empty() {
-            let lost = standing.bad.iter().filter_map(|shard| stripe.data.get(*shard));
+        if !status.beyond.is_empty() {
+            let lost = status.bad.iter().filter_map(|shard| stripe.data.get(*shard));
             let lost: Vec<String> = lost.map(|it| it.path.display().to_string()).collect();
             self.restored.left.push(format!(
                 "stripe {} of {directory}: {} of {} chunks are damaged or lost, and parity makes up for {}: {}",
                 stripe.number,
-                standing.bad.len(),
+                status.bad.len(),
                 stripe.shards(),
                 stripe.parity.len(),
                 lost.join(", ")
@@ -357,7 +357,7 @@ impl Restoration<'_> {
         }
         let mut rows = Rows::of(stripe)?;
         loop {
-            let moves = self.moves(number, stripe, &standing.bad);
+            let moves = self.moves(number, stripe, &status.bad);
             if moves.is_empty() {
                 break;
             }

@@ -319,8 +319,8 @@ fn wherever_it_is_interrupted_nothing_is_half_made_and_it_goes_on() {
         let (_others, onto) = fresh(1);
         let roots = &store.roots()[1..];
         lose(&store.roots()[0]);
-        let asked = AtomicUsize::new(0);
-        let stop = || asked.fetch_add(1, Ordering::SeqCst) >= steps;
+        let requested = AtomicUsize::new(0);
+        let stop = || requested.fetch_add(1, Ordering::SeqCst) >= steps;
         let options = Options { onto: onto.clone(), progress: &|_, _| {}, stop: &stop };
         let first = restore::rebuild(roots, &laid.name, &options).unwrap();
         let now: Vec<PathBuf> = roots.iter().chain(&onto).cloned().collect();

@@ -18,7 +18,8 @@ pub(super) fn read_all(
     progress: &(dyn Fn(u64, u64) + Sync),
 ) -> Result<Vec<Results>, StartError> {
     let lanes = lanes(scan, &known);
-    let total = lanes.iter().flatten().map(|(_, _, placed)| u64::from(placed.block.bytes)).sum();
+    let total =
+        lanes.iter().flatten().map(|(_, _, location)| u64::from(location.block.bytes)).sum();
     let done = AtomicU64::new(0);
     let reads = settings.reads_per_device.max(1);
     let block_bytes = scan.streams.iter().map(StoredStream::block_bytes).max().unwrap_or(4096);
@@ -35,13 +36,13 @@ pub(super) fn read_all(
                 running.push(scope.spawn(move || {
                     let mut reader = ExtentReader::default();
                     let mut found = Vec::new();
-                    while let Some((number, position, placed)) =
+                    while let Some((number, position, location)) =
                         lane.get(next.fetch_add(1, Ordering::Relaxed))
                     {
                         let stream = &scan.streams[*number];
-                        let result = check(&mut reader, stream, placed, &mut block);
+                        let result = check(&mut reader, stream, location, &mut block);
                         found.push((*number, *position, result));
-                        let bytes = u64::from(placed.block.bytes);
+                        let bytes = u64::from(location.block.bytes);
                         progress(done.fetch_add(bytes, Ordering::Relaxed) + bytes, total);
                     }
                     found
@@ -66,9 +67,9 @@ pub(super) fn read_all(
 fn lanes<'a>(scan: &'a Scan, known: &[Results]) -> Vec<Vec<(usize, usize, &'a BlockLocation)>> {
     let mut lanes: BTreeMap<u64, Vec<(usize, usize, &BlockLocation)>> = BTreeMap::new();
     for (stream, known) in scan.streams.iter().zip(known) {
-        for (position, placed) in stream.blocks.iter().enumerate() {
-            if placed.presence == Presence::Whole && !known.contains_key(&position) {
-                lanes.entry(placed.device).or_default().push((stream.number, position, placed));
+        for (position, location) in stream.blocks.iter().enumerate() {
+            if location.presence == Presence::Whole && !known.contains_key(&position) {
+                lanes.entry(location.device).or_default().push((stream.number, position, location));
             }
         }
     }
@@ -81,15 +82,15 @@ fn lanes<'a>(scan: &'a Scan, known: &[Results]) -> Vec<Vec<(usize, usize, &'a Bl
 fn check(
     reader: &mut ExtentReader,
     stream: &StoredStream,
-    placed: &BlockLocation,
+    location: &BlockLocation,
     block: &mut [u8],
 ) -> BlockResult {
-    let fault = reader.read(&placed.extent(), block).err();
+    let fault = reader.read(&location.extent(), block).err();
     let walk = match &fault {
-        None => walk_frames(stream, &placed.block, &block[..placed.block.bytes as usize]),
+        None => walk_frames(stream, &location.block, &block[..location.block.bytes as usize]),
         Some(_) => Walk::default(),
     };
-    BlockResult { fault, length: placed.block.bytes, walk }
+    BlockResult { fault, length: location.block.bytes, walk }
 }
 
 /// Returns the blocks that do not match their checksum, merged if they are adjacent in a file.
@@ -98,23 +99,23 @@ pub(super) fn blocks(scan: &Scan, stream: &StoredStream, results: &Results) -> V
     let mut by_checksum = None;
     for (position, result) in results {
         let Some(fault) = &result.fault else { continue };
-        let placed = &stream.blocks[*position];
+        let location = &stream.blocks[*position];
         let what = match fault {
             Fault::Checksum { found } => {
                 let index = by_checksum.get_or_insert_with(|| index_of_checksums(stream));
-                match index.get(&(*found, placed.block.bytes)) {
+                match index.get(&(*found, location.block.bytes)) {
                     Some(&holds) => DiagnosticKind::BlocksSwapped {
-                        first: placed.block.sequence,
+                        first: location.block.sequence,
                         count: 1,
                         holds,
                     },
-                    None => placed.fault(fault),
+                    None => location.fault(fault),
                 }
             }
-            Fault::Short { .. } | Fault::System(_) => placed.fault(fault),
+            Fault::Short { .. } | Fault::System(_) => location.fault(fault),
         };
-        let root = &scan.inventory.roots[scan.inventory.holdings[placed.holding].root];
-        let next = placed.finding(stream, Some(&root.path), what);
+        let root = &scan.inventory.roots[scan.inventory.holdings[location.holding].root];
+        let next = location.finding(stream, Some(&root.path), what);
         if !findings.last_mut().is_some_and(|last| join(last, &next)) {
             findings.push(next);
         }
@@ -124,7 +125,7 @@ pub(super) fn blocks(scan: &Scan, stream: &StoredStream, results: &Results) -> V
 
 /// Maps checksum and length to the block.
 fn index_of_checksums(stream: &StoredStream) -> HashMap<(u32, u32), u64> {
-    let blocks = stream.blocks.iter().map(|placed| &placed.block);
+    let blocks = stream.blocks.iter().map(|location| &location.block);
     blocks.map(|block| ((block.crc, block.bytes), block.sequence)).collect()
 }
 
@@ -162,9 +163,9 @@ pub(super) fn frames(scan: &Scan, stream: &StoredStream, results: &Results) -> V
     let mut offsets: HashMap<u16, i64> = HashMap::new();
     let mut seconds = Seconds::new();
     for (position, BlockResult { walk, .. }) in results {
-        let placed = &stream.blocks[*position];
-        let root = &scan.inventory.roots[scan.inventory.holdings[placed.holding].root];
-        let mut tell = |what| findings.push(placed.finding(stream, Some(&root.path), what));
+        let location = &stream.blocks[*position];
+        let root = &scan.inventory.roots[scan.inventory.holdings[location.holding].root];
+        let mut tell = |what| findings.push(location.finding(stream, Some(&root.path), what));
         if let Some(why) = walk.bad.why.clone() {
             tell(DiagnosticKind::FramesDamaged { count: walk.bad.count, why });
         }

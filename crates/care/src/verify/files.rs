@@ -11,9 +11,9 @@ use fullbore_store::reader::{BlockLocation, Scan, StoredStream};
 pub(super) fn files(scan: &Scan, stream: &StoredStream) -> Vec<Diagnostic> {
     // The end of the blocks of each chunk.
     let mut known: HashMap<(usize, u32), u64> = HashMap::new();
-    for placed in &stream.blocks {
-        let end = placed.block.offset + u64::from(placed.block.bytes);
-        let known_end = known.entry((placed.holding, placed.block.chunk)).or_insert(end);
+    for location in &stream.blocks {
+        let end = location.block.offset + u64::from(location.block.bytes);
+        let known_end = known.entry((location.holding, location.block.chunk)).or_insert(end);
         *known_end = end.max(*known_end);
     }
     let mut findings = Vec::new();
@@ -72,14 +72,14 @@ fn finding(
 /// Returns the frames between adjacent blocks that are in none, or in two.
 pub(super) fn continuity(stream: &StoredStream) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
-    let begin = |placed: &&BlockLocation| placed.block.frames > 0;
+    let begin = |location: &&BlockLocation| location.block.frames > 0;
     let blocks: Vec<&BlockLocation> = stream.blocks.iter().filter(begin).collect();
-    for (placed, next) in blocks.iter().zip(blocks.iter().skip(1)) {
-        if next.block.sequence != placed.block.sequence + 1 {
+    for (location, next) in blocks.iter().zip(blocks.iter().skip(1)) {
+        if next.block.sequence != location.block.sequence + 1 {
             // The frames in between are absent, or explained by a gap, and reported already.
             continue;
         }
-        let (end, first) = (stream.end_of(&placed.block), next.block.first);
+        let (end, first) = (stream.end_of(&location.block), next.block.first);
         let mut tell = |frames: std::ops::Range<i64>, what| {
             let finding = next.finding(stream, None, what);
             findings.push(Diagnostic { frames: Some(frames.into()), ..finding });

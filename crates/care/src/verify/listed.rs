@@ -52,7 +52,7 @@ pub(super) struct Listed<'a> {
 }
 
 impl<'a> Listed<'a> {
-    pub(super) fn of(books: &Recount<'_>, stored: &'a Account) -> Self {
+    pub(super) fn of(recount: &Recount<'_>, stored: &'a Account) -> Self {
         let gaps = Gaps::paint(stored.gaps.iter().copied());
         let mut sums = sums(&gaps);
         let mut full = stored.gaps.len() >= GAPS_LISTED;
@@ -68,27 +68,27 @@ impl<'a> Listed<'a> {
             gaps,
             sums,
             full,
-            recovered: books.scan.manifest.state == State::Recovered && stored.host.is_none(),
+            recovered: recount.scan.manifest.state == State::Recovered && stored.host.is_none(),
             failed: failures.any(|failed| failed)
-                || books.scan.manifest.members.iter().any(|member| member.failure.is_some()),
-            filled: books.stream.is_filled(),
-            timed: books.stream.format.is_frames(),
+                || recount.scan.manifest.members.iter().any(|member| member.failure.is_some()),
+            filled: recount.stream.is_filled(),
+            timed: recount.stream.format.is_frames(),
         }
     }
 
     /// Checks the account itself: its lists against its terms and its edges.
-    pub(super) fn check(&self, books: &mut Recount<'_>) {
+    pub(super) fn check(&self, recount: &mut Recount<'_>) {
         let listed: u64 = self.stored.gaps.iter().map(|gap| gap.count).sum();
-        books.compare("gaps (frames told of twice)", listed, self.gaps.frames());
+        recount.compare("gaps (frames told of twice)", listed, self.gaps.frames());
         for flow in &self.stored.flows {
-            check_flow(books, flow, self.recovered);
+            check_flow(recount, flow, self.recovered);
         }
         if self.is_of_frames() {
-            self.check_recovered(books);
+            self.check_recovered(recount);
         } else if !self.full {
-            self.check_sums(books);
+            self.check_sums(recount);
         }
-        self.check_edges(books);
+        self.check_edges(recount);
     }
 
     /// Returns true if `recover` counted the frames themselves, some of which may have no trustworthy number.
@@ -96,36 +96,36 @@ impl<'a> Listed<'a> {
         self.recovered && self.timed && !self.filled
     }
 
-    fn check_sums(&self, books: &mut Recount<'_>) {
+    fn check_sums(&self, recount: &mut Recount<'_>) {
         let Terms { missing, damaged, late, overrun, .. } = self.stored.terms;
         let unlisted = self.stored.gaps_unlisted;
-        books.compare("late", late, self.sums.late);
+        recount.compare("late", late, self.sums.late);
         if unlisted == 0 {
-            books.compare("missing", missing, self.sums.missing);
-            books.compare("damaged", damaged, self.sums.damaged);
+            recount.compare("missing", missing, self.sums.missing);
+            recount.compare("damaged", damaged, self.sums.damaged);
         } else {
-            books.compare("missing", missing, missing.max(self.sums.missing));
-            books.compare("damaged", damaged, damaged.max(self.sums.damaged));
+            recount.compare("missing", missing, missing.max(self.sums.missing));
+            recount.compare("damaged", damaged, damaged.max(self.sums.damaged));
             let kinds = [(missing, self.sums.missing), (damaged, self.sums.damaged)];
             let kinds = kinds.into_iter().filter(|(term, listed)| term > listed).count() as u64;
-            books.compare("gaps_unlisted", unlisted, kinds);
+            recount.compare("gaps_unlisted", unlisted, kinds);
         }
         let lost = self.lost();
         // A PandA's own report is listed, except for data lost with a member after it had all been written.
         let told = self.stored.counted_by == CountedBy::ServerCount && !self.failed;
         let exact = self.filled || told;
         let least = self.sums.overrun;
-        books.compare("overrun", overrun, if exact { least } else { least + lost });
+        recount.compare("overrun", overrun, if exact { least } else { least + lost });
     }
 
     /// In sequential streams, `recover` knows only that some frames are absent.
-    fn check_recovered(&self, books: &mut Recount<'_>) {
+    fn check_recovered(&self, recount: &mut Recount<'_>) {
         let Terms { missing, damaged, late, overrun, .. } = self.stored.terms;
-        books.compare("late", late, 0);
-        books.compare("damaged", damaged, 0);
-        books.compare("overrun", overrun, 0);
+        recount.compare("late", late, 0);
+        recount.compare("damaged", damaged, 0);
+        recount.compare("overrun", overrun, 0);
         if !self.stored.flows.is_empty() {
-            books.compare("missing", missing, self.sums.missing);
+            recount.compare("missing", missing, self.sums.missing);
         }
     }
 
@@ -143,7 +143,7 @@ impl<'a> Listed<'a> {
         missing.saturating_sub(self.sums.missing) + damaged.saturating_sub(self.sums.damaged)
     }
 
-    fn check_edges(&self, books: &mut Recount<'_>) {
+    fn check_edges(&self, recount: &mut Recount<'_>) {
         let Account { first: Some(first), last: Some(last), terms, .. } = self.stored else {
             return;
         };
@@ -155,10 +155,10 @@ impl<'a> Listed<'a> {
                 || !self.stored.flows.is_empty()
                 || self.stored.counted_by.is_blind());
         if arrivals {
-            books.compare("first.index", first.index, 0);
+            recount.compare("first.index", first.index, 0);
             let written = i64::try_from(terms.written).unwrap_or(i64::MAX);
             let least = if self.recovered { -1 } else { 0 };
-            books.compare("last.index", last.index, (written - 1).max(least));
+            recount.compare("last.index", last.index, (written - 1).max(least));
             return;
         }
         let span = last.index.saturating_sub(first.index).saturating_add(1);
@@ -168,72 +168,72 @@ impl<'a> Listed<'a> {
         let hidden = self.full && span <= terms.expected;
         // If none of the frames has a number, the edges are not known.
         if !hidden && least > 0 {
-            books.compare("expected (from the first frame to the last)", least, span);
+            recount.compare("expected (from the first frame to the last)", least, span);
         }
     }
 
     /// Checks against the gap records.
-    pub(super) fn check_index(&self, books: &mut Recount<'_>, counted: &Counted) {
+    pub(super) fn check_index(&self, recount: &mut Recount<'_>, counted: &Counted) {
         // For PandA samples, the index lists those that exist.
         if self.stored.counted_by == CountedBy::ServerCount {
             return;
         }
         let Some(absent) = counted.absent else {
-            self.check_lost(books, &counted.gaps);
+            self.check_lost(recount, &counted.gaps);
             return;
         };
         let terms = &self.stored.terms;
         if self.full {
-            self.check_by_sums(books, &counted.gaps);
+            self.check_by_sums(recount, &counted.gaps);
             return;
         }
-        books.compare("expected", terms.expected, counted.written + absent + self.beyond());
+        recount.compare("expected", terms.expected, counted.written + absent + self.beyond());
         let index = without_late(&counted.gaps);
         let listed = without_late(&self.gaps);
         if listed != index {
-            books.compare_gaps(&listed, &index);
-            self.name_terms(books, &index);
+            recount.compare_gaps(&listed, &index);
+            self.name_terms(recount, &index);
         }
     }
 
     /// Reports the terms that the gap records contradict.
-    fn name_terms(&self, books: &mut Recount<'_>, index: &Gaps) {
+    fn name_terms(&self, recount: &mut Recount<'_>, index: &Gaps) {
         let Terms { missing, late, overrun, damaged, .. } = self.stored.terms;
         if self.stored.gaps_unlisted == 0 {
-            books.compare("missing and late", missing + late, index.total(Cause::Missing));
-            books.compare("damaged", damaged, index.total(Cause::Damaged));
+            recount.compare("missing and late", missing + late, index.total(Cause::Missing));
+            recount.compare("damaged", damaged, index.total(Cause::Damaged));
         }
-        books.compare("overrun", overrun, index.total(Cause::Overrun));
+        recount.compare("overrun", overrun, index.total(Cause::Overrun));
     }
 
     /// Checks an account with more gaps than it lists: the listed gaps one by one, and the sums of all.
-    fn check_by_sums(&self, books: &mut Recount<'_>, gaps: &Gaps) {
+    fn check_by_sums(&self, recount: &mut Recount<'_>, gaps: &Gaps) {
         let Terms { expected, written, missing, late, overrun, damaged } = self.stored.terms;
         let index = without_late(gaps);
         let (Some(start), Some(end)) = (gaps.start(), self.gaps.end()) else { return };
         let (listed, told) = (without_late(&self.gaps), index.clipped(start..end));
         if listed != told {
-            books.compare_gaps(&listed, &told);
+            recount.compare_gaps(&listed, &told);
         }
         let least = |term: u64, index: u64| term.max(index);
         let came_not = index.total(Cause::Missing);
-        books.compare("missing and late", missing + late, least(missing + late, came_not));
-        books.compare("damaged", damaged, least(damaged, index.total(Cause::Damaged)));
-        books.compare("overrun", overrun, index.total(Cause::Overrun));
+        recount.compare("missing and late", missing + late, least(missing + late, came_not));
+        recount.compare("damaged", damaged, least(damaged, index.total(Cause::Damaged)));
+        recount.compare("overrun", overrun, index.total(Cause::Overrun));
         let beyond = (missing + late).saturating_sub(came_not)
             + damaged.saturating_sub(index.total(Cause::Damaged));
-        books.compare("expected", expected, written + index.frames() + beyond);
-        books.compare("late", late, least(late, self.gaps.total(Cause::Late)));
+        recount.compare("expected", expected, written + index.frames() + beyond);
+        recount.compare("late", late, least(late, self.gaps.total(Cause::Late)));
     }
 
     /// Checks a sequential stream, whose index lists the frames of blocks that no member took.
-    fn check_lost(&self, books: &mut Recount<'_>, lost: &Gaps) {
+    fn check_lost(&self, recount: &mut Recount<'_>, lost: &Gaps) {
         if self.full || self.is_of_frames() {
             return;
         }
         if self.recovered {
             if self.gaps != *lost {
-                books.compare_gaps(&self.gaps, lost);
+                recount.compare_gaps(&self.gaps, lost);
             }
             return;
         }
@@ -243,15 +243,20 @@ impl<'a> Listed<'a> {
         let short = host.is_some_and(|host| host.high_water >= host.pool_blocks);
         let uncounted = self.stored.counted_by.is_blind() && short;
         let (overrun, least) = (self.stored.terms.overrun, self.sums.overrun + told);
-        if self.failed || uncounted || books.scan.manifest.state == State::Aborted {
-            books.compare("overrun", overrun, overrun.max(least));
+        if self.failed || uncounted || recount.scan.manifest.state == State::Aborted {
+            recount.compare("overrun", overrun, overrun.max(least));
         } else {
-            books.compare("overrun", overrun, least);
+            recount.compare("overrun", overrun, least);
         }
     }
 
     /// Checks against the numbers in the frames themselves. `readable`: all of them could be read.
-    pub(super) fn check_frames(&self, books: &mut Recount<'_>, threads: &Threads, readable: bool) {
+    pub(super) fn check_frames(
+        &self,
+        recount: &mut Recount<'_>,
+        threads: &Threads,
+        readable: bool,
+    ) {
         let frames =
             |flow: &Flow| threads.get(&(flow.station, flow.thread)).map_or(0, |it| it.frames);
         let lost = if self.filled { 0 } else { self.lost() };
@@ -260,11 +265,11 @@ impl<'a> Listed<'a> {
             let (written, counted) = (flow.terms.written, frames(flow));
             lacking += written.saturating_sub(counted);
             if lost == 0 || counted > written {
-                books.compare("written (of a thread, by the frames)", written, counted);
+                recount.compare("written (of a thread, by the frames)", written, counted);
             }
         }
         if lost > 0 && !self.stored.flows.is_empty() {
-            books.compare("overrun (by the frames of all threads)", lost, lacking);
+            recount.compare("overrun (by the frames of all threads)", lost, lacking);
         }
         let by_time = self.stored.counted_by == CountedBy::FrameTime && self.timed && !self.filled;
         if !by_time || !readable || self.stored.restarts > 0 || lost > 0 {
@@ -272,9 +277,9 @@ impl<'a> Listed<'a> {
         }
         let alone = self.stored.flows.is_empty();
         if alone || threads.len() > self.stored.flows.len() {
-            books.compare("threads", self.stored.flows.len().max(1), threads.len().max(1));
+            recount.compare("threads", self.stored.flows.len().max(1), threads.len().max(1));
         }
-        let rate = self.rate(books, alone);
+        let rate = self.rate(recount, alone);
         for ((station, thread), span) in threads {
             let flow =
                 self.stored.flows.iter().find(|it| (it.station, it.thread) == (*station, *thread));
@@ -290,17 +295,17 @@ impl<'a> Listed<'a> {
             if listed >= GAPS_LISTED {
                 continue;
             }
-            self.check_thread(books, span, &gaps, terms, alone, rate);
+            self.check_thread(recount, span, &gaps, terms, alone, rate);
         }
     }
 
     /// Returns the rate, with a flag if all frames were counted by it.
-    fn rate(&self, books: &Recount<'_>, alone: bool) -> Rate {
-        let Format::Frames { frames_per_second, derived, .. } = &books.stream.format else {
+    fn rate(&self, recount: &Recount<'_>, alone: bool) -> Rate {
+        let Format::Frames { frames_per_second, derived, .. } = &recount.stream.format else {
             return Rate { told: None, certain: false };
         };
         let told = frames_per_second.and_then(|rate| i64::try_from(rate).ok());
-        let source = &books.scan.manifest.streams[books.stream.number].source;
+        let source = &recount.scan.manifest.streams[recount.stream.number].source;
         let given = || {
             let sources = UdpSource::parse(source).unwrap_or_default();
             sources.first().is_some_and(|source| source.frames_per_second.is_some())
@@ -313,7 +318,7 @@ impl<'a> Listed<'a> {
     /// Checks one thread, if its frames have enough information.
     fn check_thread(
         &self,
-        books: &mut Recount<'_>,
+        recount: &mut Recount<'_>,
         span: &ThreadSpan,
         gaps: &Gaps,
         terms: &Terms,
@@ -335,25 +340,25 @@ impl<'a> Listed<'a> {
         let edges = self.stored.first.zip(self.stored.last).filter(|_| alone && !self.recovered);
         let edges = edges.map(|(first, last)| (first.index, last.index));
         if self.recovered {
-            books.compare("missing (by the numbers in the frames)", terms.missing, gaps.frames());
+            recount.compare("missing (by the numbers in the frames)", terms.missing, gaps.frames());
         }
         if numbers.fit(gaps, edges, rate) {
             return;
         }
         let holes = numbers.holes(rate.told);
         let counted = format!("{holes} frames between the first and the last");
-        books.compare("gaps (by the numbers in the frames)", describe(gaps), counted);
+        recount.compare("gaps (by the numbers in the frames)", describe(gaps), counted);
         if holes > terms.expected.saturating_sub(terms.written) {
             let expected = terms.written.saturating_add(holes);
-            books.compare("expected (by the numbers in the frames)", terms.expected, expected);
+            recount.compare("expected (by the numbers in the frames)", terms.expected, expected);
         }
     }
 }
 
 /// Checks the terms of one thread against its own gaps.
-fn check_flow(books: &mut Recount<'_>, flow: &Flow, recovered: bool) {
+fn check_flow(recount: &mut Recount<'_>, flow: &Flow, recovered: bool) {
     if !flow.terms.balance() {
-        books.compare("expected (of a thread)", flow.terms.expected, flow.terms.sum());
+        recount.compare("expected (of a thread)", flow.terms.expected, flow.terms.sum());
     }
     // The count by `recover` of a thread may include frames with an unreliable number.
     if flow.gaps.len() >= GAPS_LISTED || recovered {
@@ -368,7 +373,7 @@ fn check_flow(books: &mut Recount<'_>, flow: &Flow, recovered: bool) {
         "late (of a thread)",
     ];
     for (((cause, _), term), name) in CAUSES.into_iter().zip(terms).zip(names) {
-        books.compare(name, term, listed.total(cause));
+        recount.compare(name, term, listed.total(cause));
     }
 }
 

@@ -154,12 +154,12 @@ pub fn verify_rest(
         findings.extend(continuity(stream));
         findings.extend(blocks(scan, stream, results));
         findings.extend(frames(scan, stream, results));
-        let (mut result, books) = account(scan, stream, results);
+        let (mut result, recount) = account(scan, stream, results);
         if let Some(mended) = redundancy.as_ref().map(|it| &it.mended[stream.number]) {
             let present = mended.iter().map(|at| u64::from(stream.blocks[*at].block.present));
             result.lost = result.lost.saturating_sub(present.sum());
         }
-        findings.extend(books);
+        findings.extend(recount);
         let named = findings.iter().any(|it| it.stream.as_ref() == Some(&stream.name));
         streams.push(StreamResult { good: stream.complete && !named, ..result });
     }

@@ -41,7 +41,7 @@ impl Checked {
                 self.findings.last()
             }
             Item::Block(delivered) => {
-                let block = delivered.placed.block;
+                let block = delivered.location.block;
                 checked.blocks += 1;
                 checked.good += 1;
                 checked.bytes += u64::from(block.bytes);
@@ -132,13 +132,13 @@ impl OfStream {
         if self.clock != Some(Clock::of(stream)) {
             return Results::new();
         }
-        let of = |(position, placed): (usize, &fullbore_store::reader::BlockLocation)| {
-            let (block, result) = self.kept.remove(&placed.block.sequence)?;
+        let of = |(position, location): (usize, &fullbore_store::reader::BlockLocation)| {
+            let (block, result) = self.kept.remove(&location.block.sequence)?;
             let frames = block.first..stream.end_of(&block);
             let filled = !result.walk.walked
                 || !stream.is_filled()
                 || stream.gaps.clipped(frames).frames() == result.walk.fill;
-            (block == placed.block && filled).then_some((position, result))
+            (block == location.block && filled).then_some((position, result))
         };
         stream.blocks.iter().enumerate().filter_map(of).collect()
     }

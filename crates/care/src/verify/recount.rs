@@ -42,14 +42,14 @@ pub(super) fn account(
         gaps_unlisted: stored.map_or(0, |account| account.gaps_unlisted),
         unit: if stream.is_of_bytes() { "byte" } else { "frame" },
     };
-    let mut books = Recount::new(scan, stream);
+    let mut recount = Recount::new(scan, stream);
     if scan.manifest.state != State::Recording {
         match stored {
-            Some(stored) => books.check(stored, &counted, results),
-            None => books.no_account(),
+            Some(stored) => recount.check(stored, &counted, results),
+            None => recount.no_account(),
         }
     }
-    (result, books.findings)
+    (result, recount.findings)
 }
 
 /// The counts of a stream by its index.

@@ -346,15 +346,15 @@ fn a_frame_in_the_wrong_place_is_found_though_its_checksum_is_right() {
     let laid = store.lay_down("r1_a", &[StreamPlan::vdif("a")]);
     let scan = Scan::open(&store.roots(), &laid.name).unwrap();
     let stream = &scan.streams[0];
-    let placed = &stream.blocks[2];
+    let in_place = &stream.blocks[2];
     let mut bytes = laid.bytes[0][2 * 16384..3 * 16384].to_vec();
     let (a, b) = (bytes[512..1024].to_vec(), bytes[1024..1536].to_vec());
     bytes[512..1024].copy_from_slice(&b);
     bytes[1024..1536].copy_from_slice(&a);
-    let walk = walk_frames(stream, &placed.block, &bytes);
+    let walk = walk_frames(stream, &in_place.block, &bytes);
     assert_eq!(walk.misplaced.count, 2);
     bytes[512 + 8] ^= 1;
-    assert_eq!(walk_frames(stream, &placed.block, &bytes).bad.count, 1);
+    assert_eq!(walk_frames(stream, &in_place.block, &bytes).bad.count, 1);
 }
 
 /// Returns a stream of every kind, with the same frames absent in each.
@@ -545,16 +545,16 @@ proptest! {
             prop_assert!(good.good, "{plan:?}: {:#?}", what(&good));
             // Without numbers, the place of a gap is unknown.
             let by_time = account.counted_by == CountedBy::FrameTime;
-            let placed = by_time || laid.manifest.streams[0].fill != Fill::Omit;
+            let in_place = by_time || laid.manifest.streams[0].fill != Fill::Omit;
             for (name, changed) in changes(&account) {
                 // A learnt rate does not give the number of frames between those of two seconds either.
                 let between = derived && laid.manifest.streams[0].fill == Fill::Omit;
                 let tells = match name {
-                    "a gap elsewhere" => placed,
+                    "a gap elsewhere" => in_place,
                     // A packet number carries no time.
                     "another time of the first" | "another time of the last" => by_time,
-                    "a later gap elsewhere" | "the last gap elsewhere" => placed && !between,
-                    "a gap less, in all that tells of it" => placed && !between,
+                    "a later gap elsewhere" | "the last gap elsewhere" => in_place && !between,
+                    "a gap less, in all that tells of it" => in_place && !between,
                     _ => true,
                 };
                 if !tells {

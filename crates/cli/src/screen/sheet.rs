@@ -58,9 +58,9 @@ impl Sheet {
                 self.draw("");
             }
             Event::Progress(_) | Event::Awaiting { .. } => {}
-            Event::Sealed(books) | Event::Unsealed { books, .. } => {
+            Event::Sealed(sealed) | Event::Unsealed { sealed, .. } => {
                 self.clear();
-                print_on(&told(books, Paper::of_stdout()));
+                print_on(&told(sealed, Paper::of_stdout()));
             }
             Event::Memory(_)
             | Event::Armed(_)
@@ -235,18 +235,18 @@ fn placed(armed: &Armed) -> Vec<String> {
     let mut lines = vec![format!("  {}", placement.why)];
     let seats = placement.captures.iter().chain(&placement.writers);
     let mut alike: Vec<(String, Vec<&str>)> = Vec::new();
-    for (seat, standing) in seats.zip(&armed.threads) {
+    for (seat, state) in seats.zip(&armed.threads) {
         let place = match seat.cpus.is_empty() {
             true => String::new(),
-            false => format!("on {} ({}), ", in_words(standing.cpus.iter().copied()), seat.why),
+            false => format!("on {} ({}), ", in_words(state.cpus.iter().copied()), seat.why),
         };
-        let mut text = place + &standing.urgency();
-        if !standing.refused.is_empty() {
-            text += &format!("; refused: {}", standing.refused.join("; "));
+        let mut text = place + &state.urgency();
+        if !state.refused.is_empty() {
+            text += &format!("; refused: {}", state.refused.join("; "));
         }
         match alike.iter_mut().find(|(other, _)| *other == text) {
-            Some((_, names)) => names.push(&standing.thread),
-            None => alike.push((text, vec![&standing.thread])),
+            Some((_, names)) => names.push(&state.thread),
+            None => alike.push((text, vec![&state.thread])),
         }
     }
     lines.extend(alike.iter().map(|(text, names)| format!("  {}: {text}", names.join(", "))));
@@ -262,7 +262,7 @@ pub fn plain(text: &str) -> String {
 /// The size of the block memory, and the reason.
 fn reckoned(memory: &Memory) -> String {
     let bytes = ByteSize(memory.bytes);
-    let text = match (memory.asked, &memory.sum, memory.rides_out_ms) {
+    let text = match (memory.requested, &memory.sum, memory.rides_out_ms) {
         (false, Some(sum), _) => sum.to_string(),
         (true, Some(sum), Some(ms)) => format!(
             "{bytes} of block memory (--buffer): enough for a stall of {ms} ms at {}; computed from the rate: {}",
@@ -274,7 +274,7 @@ fn reckoned(memory: &Memory) -> String {
             "{bytes} of block memory (default). Give fps= and frame= for every source, and it is computed from the rate"
         ),
     };
-    match (memory.of_waiting, memory.asked || memory.sum.is_none()) {
+    match (memory.of_waiting, memory.requested || memory.sum.is_none()) {
         (0, _) => text,
         (bytes, true) => format!("{text}; {} of it for sources that can wait", ByteSize(bytes)),
         (bytes, false) => format!("{text}; sources that can wait get {} more", ByteSize(bytes)),

@@ -101,24 +101,24 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         wrong: Vec::new(),
         bar,
     };
-    let lives = !follower.standing().is_over();
+    let lives = !follower.status().is_over();
     let written = match lives || args.follow {
         true => while_recorded(&args, follower, named.as_ref(), &mut writing),
         false => whole(&args, follower, named.as_ref(), &mut writing),
     };
     writing.bar.finish_and_clear();
-    let Some(Written { scan, stream, standing }) = written? else {
+    let Some(Written { scan, stream, status }) = written? else {
         return Ok(ExitCode::from(output::FOUND));
     };
     let Writing { wrong, out, .. } = writing;
     if !output.json && !wrong.is_empty() && !args.allow_damaged {
         output::say("  --allow-damaged continues without it");
     }
-    let died = args.follow && standing == FollowState::Died;
+    let died = args.follow && status == FollowState::Died;
     if !output.json {
         if died {
             output::say(format_args!("fullbore: {}", live_scan::died(&scan)));
-        } else if !standing.is_over() && !args.follow {
+        } else if !status.is_over() && !args.follow {
             output::say(format_args!(
                 "fullbore: {scan} is still being recorded: {} were durable, and are written\n  \
                  --follow goes on as it grows",
@@ -128,7 +128,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     }
     let found = if wrong.is_empty() && !died { output::GOOD } else { output::FOUND };
     if output.json {
-        let told = CatJson { scan, stream, standing, bytes: out.bytes, wrong };
+        let told = CatJson { scan, stream, status, bytes: out.bytes, wrong };
         output::say(serde_json::to_string(&told)?);
     }
     Ok(ExitCode::from(found))
@@ -139,7 +139,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
 struct CatJson {
     scan: ScanName,
     stream: String,
-    standing: FollowState,
+    status: FollowState,
     bytes: u64,
     /// Blocks that are damaged or missing.
     wrong: Vec<Diagnostic>,
@@ -149,7 +149,7 @@ struct CatJson {
 struct Written {
     scan: ScanName,
     stream: String,
-    standing: FollowState,
+    status: FollowState,
 }
 
 /// The state of writing a stream.
@@ -169,7 +169,7 @@ impl Writing<'_> {
         let finding = match item {
             Item::Block(block) => {
                 write_block(&mut self.out, stream, &block, &self.frames, self.no_fill)?;
-                self.bar.inc(block.placed.block.bytes.into());
+                self.bar.inc(block.location.block.bytes.into());
                 block.damage
             }
             Item::Lost(finding) => Some(finding),
@@ -190,7 +190,7 @@ fn whole(
     named: Option<&Name>,
     writing: &mut Writing<'_>,
 ) -> anyhow::Result<Option<Written>> {
-    let (scan, standing) = (follower.scan(), follower.standing());
+    let (scan, status) = (follower.scan(), follower.status());
     let stream = choose(scan, named)?;
     if scan_arg::never_came(scan, stream) {
         return Ok(None);
@@ -200,7 +200,7 @@ fn whole(
     let settings = Settings { allow_damaged: args.allow_damaged, ..Settings::default() };
     let positions = positions(stream, &writing.frames);
     let blocks = stream.blocks.get(positions.clone()).unwrap_or_default();
-    writing.bar.set_length(blocks.iter().map(|placed| u64::from(placed.block.bytes)).sum());
+    writing.bar.set_length(blocks.iter().map(|location| u64::from(location.block.bytes)).sum());
     for item in stream.read(positions, settings)? {
         if !writing.take(stream, item)? {
             break;
@@ -208,7 +208,7 @@ fn whole(
     }
     writing.out.flush()?;
     let (scan, stream) = (scan.manifest.scan.clone(), stream.name.clone());
-    Ok(Some(Written { scan, stream, standing }))
+    Ok(Some(Written { scan, stream, status }))
 }
 
 fn ensure_fillable(args: &Args, stream: &StoredStream) -> anyhow::Result<()> {
@@ -226,11 +226,11 @@ fn while_recorded(
 ) -> anyhow::Result<Option<Written>> {
     let number = loop {
         // While a scan's files are being put in order, every reader waits.
-        let waits = args.follow || follower.standing() == FollowState::Sealing;
+        let waits = args.follow || follower.status() == FollowState::Sealing;
         let unnamed = follower.scan().streams.is_empty();
         match choose(follower.scan(), named) {
-            Ok(stream) if follower.standing() != FollowState::Sealing => break stream.number,
-            Err(error) if !waits || follower.standing().is_over() => return Err(error),
+            Ok(stream) if follower.status() != FollowState::Sealing => break stream.number,
+            Err(error) if !waits || follower.status().is_over() => return Err(error),
             Err(error) if named.is_none() && !unnamed => return Err(error),
             Ok(_) | Err(_) => live_scan::pause(&mut follower)?,
         }
@@ -239,13 +239,13 @@ fn while_recorded(
     let mut flow = FollowCursor::new(number, settings);
     let mut wanted = Wanted { from: args.from, until: args.until, start: None, end: None };
     loop {
-        let standing = follower.standing();
+        let status = follower.status();
         let stream = &follower.scan().streams[number];
         ensure_fillable(args, stream)?;
-        if standing.is_over() && scan_arg::never_came(follower.scan(), stream) {
+        if status.is_over() && scan_arg::never_came(follower.scan(), stream) {
             return Ok(None);
         }
-        let ends = wanted.resolve(stream, standing.is_over() || !args.follow)?;
+        let ends = wanted.resolve(stream, status.is_over() || !args.follow)?;
         writing.frames = wanted.frames();
         if wanted.start.is_none() {
             // The wanted range begins after all of it.
@@ -256,25 +256,25 @@ fn while_recorded(
         }
         let mut goes_on = true;
         while goes_on && let Some(item) = follower.next(&mut flow).map_err(explained)? {
-            let behind = |block: &Delivered| block.placed.block.first >= writing.frames.end;
+            let behind = |block: &Delivered| block.location.block.first >= writing.frames.end;
             goes_on = match &item {
                 Item::Block(block) if behind(block) => false,
                 _ => writing.take(&follower.scan().streams[number], item)?,
             };
         }
         writing.out.flush()?;
-        if goes_on && follower.standing() == FollowState::Sealing {
+        if goes_on && follower.status() == FollowState::Sealing {
             live_scan::pause(&mut follower)?;
             continue;
         }
-        let over = !goes_on || standing.is_over() || !args.follow || ends;
+        let over = !goes_on || status.is_over() || !args.follow || ends;
         if over || is_unread(&io::stdout()) {
             if !writing.wrong.is_empty() && follower.is_removed() {
                 output::say(format_args!("fullbore: {} was removed while it was read", args.scan));
             }
             let scan = follower.scan();
             let stream = scan.streams[number].name.clone();
-            return Ok(Some(Written { scan: scan.manifest.scan.clone(), stream, standing }));
+            return Ok(Some(Written { scan: scan.manifest.scan.clone(), stream, status }));
         }
         live_scan::pause(&mut follower)?;
     }
@@ -307,9 +307,9 @@ impl Wanted {
                 (self.start, self.end) = (Some(i64::MIN), Some(i64::MAX));
                 return Ok(true);
             }
-            let asked = range(stream, self.from, self.until)?;
-            self.start = self.start.or(Some(asked.start));
-            self.end = self.end.or(Some(asked.end));
+            let requested = range(stream, self.from, self.until)?;
+            self.start = self.start.or(Some(requested.start));
+            self.end = self.end.or(Some(requested.end));
         }
         if self.start.is_none() {
             self.start = bound(stream, self.from, i64::MIN);
@@ -317,7 +317,7 @@ impl Wanted {
         if self.end.is_none() && self.until.is_some() {
             self.end = bound(stream, self.until, i64::MAX);
         }
-        let last = stream.blocks.last().map(|placed| stream.end_of(&placed.block));
+        let last = stream.blocks.last().map(|location| stream.end_of(&location.block));
         Ok(self.end.is_some_and(|end| last.is_some_and(|last| end <= last)))
     }
 
@@ -444,7 +444,7 @@ fn write_block(
     frames: &Range<i64>,
     no_fill: bool,
 ) -> anyhow::Result<()> {
-    let (block, bytes) = (&delivered.placed.block, delivered.bytes());
+    let (block, bytes) = (&delivered.location.block, delivered.bytes());
     let inside = frames.start <= block.first && stream.end_of(block) <= frames.end;
     let varying = stream.geometry.is_none_or(|geometry| geometry.frame_bytes == 0);
     let has_fill = block.present < block.frames;

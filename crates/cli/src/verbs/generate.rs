@@ -513,10 +513,10 @@ fn sample_template(args: &Args, path: &Path) -> anyhow::Result<(FrameKind, Heade
         .map_err(|error| explained(fullbore_simulators::generate::Error::from(error)))?;
     let (kind, template) = sample.template().context("a sample without a header")?;
     let frame_bytes = FrameCodec::any_day(kind).frame_bytes(&template);
-    if let Some(asked) = args.frame {
+    if let Some(requested) = args.frame {
         ensure!(
-            frame_bytes == asked,
-            "{} has frames of {frame_bytes} bytes, not {asked}",
+            frame_bytes == requested,
+            "{} has frames of {frame_bytes} bytes, not {requested}",
             path.display(),
         );
     }

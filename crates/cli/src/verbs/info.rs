@@ -107,7 +107,7 @@ struct Info<'a> {
 /// A scan that is being recorded.
 #[derive(Clone, Serialize)]
 struct Live {
-    standing: FollowState,
+    status: FollowState,
     /// The running time in seconds.
     running_seconds: f64,
     streams: Vec<Durable>,
@@ -120,7 +120,7 @@ impl Live {
         streams.retain(|it| only.is_none_or(|name| it.stream == name.as_str()));
         let running = Clock::new().now().since(follower.scan().manifest.armed);
         Self {
-            standing: follower.standing(),
+            status: follower.status(),
             running_seconds: running as f64 / 1e9,
             streams,
             members: follower.shares(),
@@ -129,7 +129,7 @@ impl Live {
 
     /// True if anything other than the running time has changed.
     fn differs(&self, before: &Live) -> bool {
-        self.standing != before.standing || self.streams != before.streams
+        self.status != before.status || self.streams != before.streams
     }
 }
 
@@ -151,8 +151,8 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     if args.follow {
         follow(&mut follower, stream.as_ref(), output)?;
     }
-    let standing = follower.standing();
-    let live = (!standing.is_over()).then(|| Live::of(&follower, stream.as_ref()));
+    let status = follower.status();
+    let live = (!status.is_over()).then(|| Live::of(&follower, stream.as_ref()));
     let mut scan = follower.into_scan();
     if let Some(stream) = stream {
         keep_only(&mut scan, stream.as_str())?;
@@ -174,7 +174,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         true => in_full(&scan, &info, args.gaps.unwrap_or(GAPS)),
         false => in_short(&scan, &info, Paper::of_stdout()),
     })?;
-    if args.follow && standing == FollowState::Died {
+    if args.follow && status == FollowState::Died {
         output::say(format_args!("fullbore: {}", live_scan::died(&scan.manifest.scan)));
         return Ok(ExitCode::from(output::FOUND));
     }
@@ -194,7 +194,7 @@ struct Change<'a> {
 fn follow(follower: &mut Follower, only: Option<&Name>, output: Output) -> anyhow::Result<()> {
     let in_place = io::stdout().is_terminal() && !output.json;
     let (mut told, mut lines): (Option<Live>, usize) = (None, 0);
-    while !follower.standing().is_over() {
+    while !follower.status().is_over() {
         let live = Live::of(follower, only);
         let since = told.as_ref().map_or(f64::MAX, |it| live.running_seconds - it.running_seconds);
         let changed = told.as_ref().is_none_or(|it| live.differs(it));
@@ -226,7 +226,7 @@ fn back_over(lines: usize) -> String {
 /// The progress of a scan that is being recorded.
 fn growing(live: &Live) -> String {
     let what =
-        if live.standing == FollowState::Sealing { "is being sealed" } else { "is being recorded" };
+        if live.status == FollowState::Sealing { "is being sealed" } else { "is being recorded" };
     let bytes: u64 = live.streams.iter().map(|it| it.bytes).sum();
     let rate: u64 = live.streams.iter().filter_map(|it| it.rate).map(|it| it.0).sum();
     let mut text = format!(
@@ -312,7 +312,7 @@ fn in_short(scan: &Scan, info: &Info<'_>, paper: Paper) -> String {
             let glance = Glance { manifest, completeness, streams: streams.collect() };
             glance.text(paper, &facts)
         }
-        (None, None) => format!("{} {}\n{}", manifest.scan, standing(info), listed(&facts)),
+        (None, None) => format!("{} {}\n{}", manifest.scan, status(info), listed(&facts)),
     };
     let findings = findings::lines(&scan.findings, None, false);
     for finding in findings.iter().take(LISTED) {
@@ -410,7 +410,7 @@ fn in_full(scan: &Scan, info: &Info<'_>, gaps: usize) -> String {
     }
     text += &match &info.live {
         Some(live) => format!("{} {}", manifest.scan, growing(live)),
-        None => format!("{} {}\n", manifest.scan, standing(info)),
+        None => format!("{} {}\n", manifest.scan, status(info)),
     };
     let stopped = manifest.stopped.map_or("(not stopped)".into(), |time| format!("{time:.3}"));
     let by = manifest.times.map_or("", times);
@@ -483,7 +483,7 @@ fn marked(marker: &Marker) -> String {
     text
 }
 
-fn standing(info: &Info<'_>) -> &'static str {
+fn status(info: &Info<'_>) -> &'static str {
     match info.manifest.state {
         State::Recording if info.recording => "is being recorded",
         State::Recording => "was never sealed: run `fullbore recover`",

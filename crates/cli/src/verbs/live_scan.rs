@@ -25,7 +25,7 @@ pub fn pause(follower: &mut Follower) -> anyhow::Result<()> {
 
 /// Updates the scan until its files are in order.
 pub fn settle(follower: &mut Follower) -> anyhow::Result<()> {
-    while follower.standing() == FollowState::Sealing {
+    while follower.status() == FollowState::Sealing {
         pause(follower)?;
     }
     Ok(())

@@ -169,7 +169,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         let mut follower =
             Follower::open(&args.store.members()?, &selected.scan).map_err(explained)?;
         live_scan::settle(&mut follower)?;
-        if !follower.standing().is_over() {
+        if !follower.status().is_over() {
             return follow(&args, follower, selected.stream.as_ref(), targets, settings, output);
         }
     }
@@ -213,7 +213,7 @@ fn follow(
     let delay_ns = i64::try_from(args.delay.as_nanos()).unwrap_or(i64::MAX);
     settings.delay_ns = delay_ns.unsigned_abs();
     // The streams of a scan are known once it is armed; a PandA's stream is known once it has begun.
-    while follower.scan().streams.is_empty() && !follower.standing().is_over() {
+    while follower.scan().streams.is_empty() && !follower.status().is_over() {
         live_scan::pause(&mut follower)?;
     }
     let streams = chosen(args, follower.scan(), stream)?;
@@ -252,7 +252,7 @@ fn follow(
     if !report.in_time() {
         output::say(format_args!("fullbore: {}", out_of_time(&report, args.gentle)));
     }
-    let died = looking.standing() == FollowState::Died;
+    let died = looking.status() == FollowState::Died;
     if died {
         output::say(format_args!("fullbore: {}", live_scan::died(&name)));
     }
@@ -362,7 +362,7 @@ fn open_scans(args: &Args, inputs: &[Input]) -> anyhow::Result<HashMap<ScanName,
             let roots = args.store.members()?;
             let mut follower = Follower::open(&roots, name).map_err(explained)?;
             live_scan::settle(&mut follower)?;
-            if !follower.standing().is_over() {
+            if !follower.status().is_over() {
                 output::say(format_args!(
                     "fullbore: {name} is still being recorded: playing the data that is durable now\n  \
                      --follow goes on as it grows"

@@ -125,7 +125,7 @@ fn one(
     let mut follower = Follower::open(roots, name).map_err(explained)?;
     live_scan::settle(&mut follower)?;
     let mut checked = Checked::default();
-    if !follower.standing().is_over() {
+    if !follower.status().is_over() {
         let begun = Instant::now();
         let bar = scan_arg::meter(output, name);
         let over = along(&mut follower, &mut checked, follow, &bar, output);
@@ -134,7 +134,7 @@ fn one(
             return Ok(checked.so_far(follower.scan(), begun.elapsed().as_secs_f64()));
         }
     }
-    if follow && follower.standing() == FollowState::Died && !output.json {
+    if follow && follower.status() == FollowState::Died && !output.json {
         output::say(format_args!("fullbore: {}", live_scan::died(name)));
     }
     let bar = scan_arg::bar(output, name);
@@ -164,7 +164,7 @@ fn along(
         for flow in &mut flows {
             while let Some(item) = follower.next(flow).map_err(explained)? {
                 if let Item::Block(block) = &item {
-                    bar.inc(block.placed.block.bytes.into());
+                    bar.inc(block.location.block.bytes.into());
                 }
                 let stream = &follower.scan().streams[flow.number];
                 if let Some(finding) = checked.take(stream, item) {
@@ -173,11 +173,11 @@ fn along(
             }
         }
         // A scan that has ended now is verified like any other.
-        if follower.standing() == FollowState::Recording && !follow {
+        if follower.status() == FollowState::Recording && !follow {
             return Ok(false);
         }
         live_scan::pause(follower)?;
-        if follower.standing().is_over() {
+        if follower.status().is_over() {
             return Ok(true);
         }
     }

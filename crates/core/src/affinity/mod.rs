@@ -175,7 +175,7 @@ fn in_turn(machine: &Machine, cpus: &[usize], captures: usize, writers: usize) -
     };
     let assignments = (0..captures).map(|number| assignment(cpus.get(number))).collect();
     let writers = (0..writers).map(|_| assignment(of_writers.next())).collect();
-    asked(machine, "cores as requested, in turn", assignments, writers)
+    requested(machine, "cores as requested, in turn", assignments, writers)
 }
 
 /// `--place`: a core of the first list for each capture thread, in turn, and the whole second list for every writer.
@@ -193,10 +193,10 @@ fn given(
     let assignments =
         (0..captures).map(|_| assignment(cores.next().copied().into_iter().collect())).collect();
     let writers = (0..writers).map(|_| assignment(of_writers.to_vec())).collect();
-    asked(machine, "cores as asked", assignments, writers)
+    requested(machine, "cores as asked", assignments, writers)
 }
 
-fn asked(
+fn requested(
     machine: &Machine,
     why: &str,
     captures: Vec<CpuAssignment>,

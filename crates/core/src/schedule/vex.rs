@@ -213,11 +213,11 @@ fn epoch(text: &str) -> Option<Tai> {
 }
 
 /// Returns the requested station, or the only one.
-fn chosen(scans: &[Scan<'_>], asked: Option<&str>) -> Result<String, Error> {
+fn chosen(scans: &[Scan<'_>], requested: Option<&str>) -> Result<String, Error> {
     let all: BTreeSet<&str> =
         scans.iter().flat_map(|scan| scan.stations.iter().map(|(station, ..)| *station)).collect();
-    let found = match asked {
-        Some(asked) => all.iter().find(|station| station.eq_ignore_ascii_case(asked)),
+    let found = match requested {
+        Some(requested) => all.iter().find(|station| station.eq_ignore_ascii_case(requested)),
         None if all.len() == 1 => all.first(),
         None => None,
     };
@@ -272,8 +272,8 @@ mod tests {
 
     #[test]
     fn which_station_is_asked_where_there_are_several() {
-        for asked in [None, Some("Wb")] {
-            let error = read(VEX, asked).err().unwrap();
+        for requested in [None, Some("Wb")] {
+            let error = read(VEX, requested).err().unwrap();
             assert_eq!(error, Error::Station { stations: "Ef, On".to_owned() });
         }
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU16;
 use std::sync::{Arc, mpsc};
 
 use fullbore_capture::{Capture, CaptureEvent, StreamNames, WriterQueue};
-use fullbore_core::manifest::Rig;
+use fullbore_core::manifest::HostSetup;
 use fullbore_linux::clock::Clock;
 use fullbore_linux::ring::{Notifier, WriterEvent, WriterMetrics};
 use fullbore_linux::sys::memory::Region;
@@ -19,7 +19,7 @@ use super::log::logged;
 use super::memory::{available_memory, pool_sizes, tell_of_it};
 use super::scan::ActiveScan;
 use super::supervisor::Supervisor;
-use super::thread_placement::{ThreadPlacement, judge_memory, raise_files, rig, standings};
+use super::thread_placement::{ThreadPlacement, host_setup, judge_memory, raise_files, states};
 use crate::drop_counters;
 use crate::error::RecordError;
 use crate::event::{Armed, Event, EventHandler, MemberState};
@@ -56,13 +56,13 @@ impl Recorder {
             .start_captures(&config, &places, sink.as_ref(), writers, sources)
             .inspect_err(|_| undone(scan.sink.discard()))?;
         let mut armed = Armed { at: scan.manifest.armed, ..armed };
-        armed.threads = standings(&threads);
+        armed.threads = states(&threads);
         places.judge(&armed.threads, tell);
         armed.pages = judge_memory(&memory, &threads, tell);
         drop(memory);
-        let rig = rig(&armed.placement, &armed.threads, armed.pages);
-        scan.manifest.rig = Some(rig.clone());
-        threads.rig = Some(rig);
+        let host_setup = host_setup(&armed.placement, &armed.threads, armed.pages);
+        scan.manifest.host_setup = Some(host_setup.clone());
+        threads.host_setup = Some(host_setup);
         scan.shared = drop_counters::CounterSnapshot::take(Path::new("/"));
         let supervisor = Supervisor::new(config, sink, threads, scan, clock);
         supervisor.begin_unless_it_waits();
@@ -133,10 +133,10 @@ pub(super) fn undone(mut discarded: PendingReplies) {
 /// The handles and channels of the running threads.
 pub(super) struct Running {
     /// The state of the threads, for manifests.
-    pub rig: Option<Rig>,
+    pub host_setup: Option<HostSetup>,
     pub captures: Vec<Capture>,
     pub writers: Vec<WriterThread>,
-    pub gauges: Vec<Arc<WriterMetrics>>,
+    pub metrics: Vec<Arc<WriterMetrics>>,
     pub notices: mpsc::Receiver<CaptureEvent>,
     pub reports: mpsc::Receiver<WriterEvent>,
 }
@@ -285,10 +285,10 @@ impl Wires {
             })?);
         }
         Ok(Running {
-            rig: None,
+            host_setup: None,
             captures,
             writers,
-            gauges: metrics,
+            metrics,
             notices: notices.1,
             reports: events.1,
         })

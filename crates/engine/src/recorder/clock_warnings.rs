@@ -43,9 +43,9 @@ impl ClockWarnings {
             );
             tell(&Event::Warning { text });
         }
-        let streams = scan.gauges.iter().filter_map(|(number, gauge)| {
+        let streams = scan.metrics.iter().filter_map(|(number, metrics)| {
             let stream = scan.manifest.streams.get(usize::from(*number))?;
-            Some((stream.name.as_str(), gauge.clock_status()?))
+            Some((stream.name.as_str(), metrics.clock_status()?))
         });
         for said in self.teller.hear(streams, is_synchronised()) {
             let text = said.text;

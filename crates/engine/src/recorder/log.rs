@@ -45,8 +45,8 @@ fn log(event: &Event) {
             let bytes: u64 = sealed.accounts.iter().map(|account| account.bytes).sum();
             info!(scan = %sealed.manifest.scan, bytes, "sealed: {}", sealed.completeness.headline);
         }
-        Event::Unsealed { why, books } => {
-            error!(scan = %books.manifest.scan, "not sealed: {why}");
+        Event::Unsealed { why, sealed } => {
+            error!(scan = %sealed.manifest.scan, "not sealed: {why}");
         }
     }
 }

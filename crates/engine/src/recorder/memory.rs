@@ -23,12 +23,12 @@ fn unpaused(plan: &RecordingConfig) -> impl Iterator<Item = &SourceConfig> + Clo
 
 /// Returns the budget inputs of these sources, if each states its rate. All get the same share, so each is budgeted as
 /// the fastest. A backlog that the memory cannot hold is not budgeted: the recording loses frames either way.
-fn demand(plan: &RecordingConfig, available: u64) -> Option<BudgetInputs> {
-    let mut demand = demand_with_backlog(plan)?;
-    if demand.backlog.is_some() && demand.sum().bytes > available {
-        demand.backlog = None;
+fn budget_inputs(plan: &RecordingConfig, available: u64) -> Option<BudgetInputs> {
+    let mut inputs = demand_with_backlog(plan)?;
+    if inputs.backlog.is_some() && inputs.sum().bytes > available {
+        inputs.backlog = None;
     }
-    Some(demand)
+    Some(inputs)
 }
 
 fn demand_with_backlog(plan: &RecordingConfig) -> Option<BudgetInputs> {
@@ -79,18 +79,18 @@ fn backlog(plan: &RecordingConfig, rates: &[u64], disks: &DiskRate) -> Option<Ba
 
 /// Returns a warning about disks that are slower than the sources, if memory or pause do not make up for it.
 pub(super) fn slow_disks(plan: &RecordingConfig, available: u64) -> Option<String> {
-    let demand = demand_with_backlog(plan)?;
-    let backlog = demand.backlog.clone()?;
+    let inputs = demand_with_backlog(plan)?;
+    let backlog = inputs.backlog.clone()?;
     let sources = format!(
         "the sources send {} and the disks write {} ({})",
         backlog.rate, backlog.disk_rate, backlog.measured
     );
     let memory = plan.buffer.map_or(available, |size| size.0);
-    if demand.rides_out_ms(memory) == 0 {
+    if inputs.rides_out_ms(memory) == 0 {
         return Some(format!(
             "{sources}: a scan of {} s needs {} of block memory, and there are {}: frames will be lost",
             backlog.record_ms as f64 / 1000.0,
-            ByteSize(demand.sum().bytes),
+            ByteSize(inputs.sum().bytes),
             ByteSize(memory)
         ));
     }
@@ -119,10 +119,10 @@ fn least_share(plan: &RecordingConfig) -> u64 {
 fn wanted(plan: &RecordingConfig, available: u64) -> Result<u64, RecordError> {
     let sources = unpaused(plan).count() as u64;
     let least = sources.saturating_mul(least_share(plan));
-    let wanted = match (plan.share(), demand(plan, available)) {
+    let wanted = match (plan.share(), budget_inputs(plan, available)) {
         (Some(share), _) => share.saturating_mul(sources),
-        (None, Some(demand)) => {
-            let sum = demand.sum();
+        (None, Some(inputs)) => {
+            let sum = inputs.sum();
             if sum.bytes > available {
                 let (sum, available) = (Box::new(sum), ByteSize(available));
                 return Err(RecordError::MemorySum { sum, available });
@@ -196,12 +196,12 @@ pub(super) fn tell_of_it(
         return Ok(());
     }
     let bytes = wanted(plan, available)?;
-    let demand = demand(plan, available);
+    let inputs = budget_inputs(plan, available);
     if let Some(text) = slow_disks(plan, available) {
         tell(&Event::Warning { text });
     }
-    let rides_out_ms = demand.as_ref().map(|demand| demand.rides_out_ms(bytes));
-    let sum: Option<MemoryBudget> = demand.as_ref().map(BudgetInputs::sum);
+    let rides_out_ms = inputs.as_ref().map(|inputs| inputs.rides_out_ms(bytes));
+    let sum: Option<MemoryBudget> = inputs.as_ref().map(BudgetInputs::sum);
     if let (Some(sum), Some(ms)) = (&sum, rides_out_ms)
         && bytes < sum.bytes
         && ms < sum.stall.ms
@@ -214,10 +214,10 @@ pub(super) fn tell_of_it(
         );
         tell(&Event::Warning { text });
     }
-    let asked = plan.buffer.is_some();
+    let requested = plan.buffer.is_some();
     let of_waiting = of_waiting(plan);
     let bytes = bytes.saturating_add(of_waiting);
-    tell(&Event::Memory(Memory { bytes, of_waiting, asked, rides_out_ms, sum }));
+    tell(&Event::Memory(Memory { bytes, of_waiting, requested, rides_out_ms, sum }));
     Ok(())
 }
 

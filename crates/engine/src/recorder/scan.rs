@@ -34,7 +34,7 @@ pub struct ActiveScan {
     /// Accounts of streams that have ended.
     pub accounts: BTreeMap<u16, Account>,
     /// Metrics of streams that run.
-    pub gauges: BTreeMap<u16, Arc<StreamMetrics>>,
+    pub metrics: BTreeMap<u16, Arc<StreamMetrics>>,
     /// Metrics of ports that receive datagrams and have no stream yet, by endpoint.
     pub unrecognised: BTreeMap<String, Arc<StreamMetrics>>,
     /// Sources whose streams are named as their threads appear, with the account of datagrams outside all threads.
@@ -86,7 +86,7 @@ impl ActiveScan {
             armed,
             stopped: None,
             times: None,
-            rig: None,
+            host_setup: None,
             redundancy: None,
             members: Vec::new(),
             away: Vec::new(),
@@ -100,7 +100,7 @@ impl ActiveScan {
             lifecycle: Lifecycle::new(numbers, manifest.members.len(), config.captures()),
             manifest,
             accounts: BTreeMap::new(),
-            gauges: BTreeMap::new(),
+            metrics: BTreeMap::new(),
             unrecognised: BTreeMap::new(),
             splits: splits.into_iter().map(|source| (source.clone(), None)).collect(),
             durable: BTreeMap::new(),
@@ -142,7 +142,7 @@ impl ActiveScan {
         &mut self,
         shape: &StreamLayout,
         format: Format,
-        gauge: Arc<StreamMetrics>,
+        metrics: Arc<StreamMetrics>,
     ) {
         let number = usize::from(shape.number);
         if number >= self.manifest.streams.len() {
@@ -162,8 +162,8 @@ impl ActiveScan {
         stream.fill = shape.fill;
         stream.stripped_bytes = shape.stripped_bytes;
         stream.format = format;
-        self.sink.stream_opened(shape.number, stream, &gauge);
-        self.gauges.insert(shape.number, gauge);
+        self.sink.stream_opened(shape.number, stream, &metrics);
+        self.metrics.insert(shape.number, metrics);
         self.manifest_dirty = true;
     }
 
@@ -216,7 +216,7 @@ impl ActiveScan {
     pub fn go_on_from(&mut self, before: &ActiveScan) {
         self.cut.0 = true;
         self.manifest.streams = before.manifest.streams.clone();
-        self.gauges = before.gauges.clone();
+        self.metrics = before.metrics.clone();
         for number in 0..self.manifest.streams.len() {
             let stream = &mut self.manifest.streams[number];
             stream.directory = self.context.directory(number as u16, &stream.name);
@@ -225,8 +225,8 @@ impl ActiveScan {
             if let Format::Panda { .. } = stream.format {
                 // Each acquisition brings its own format, and is opened by it.
                 stream.format = acquisition_to_come();
-            } else if let Some(gauge) = self.gauges.get(&(number as u16)) {
-                self.sink.stream_opened(number as u16, stream, gauge);
+            } else if let Some(metrics) = self.metrics.get(&(number as u16)) {
+                self.sink.stream_opened(number as u16, stream, metrics);
             }
         }
         self.manifest_dirty = true;
@@ -245,12 +245,12 @@ impl ActiveScan {
     /// most blocks in use and the number of all blocks.
     pub fn take_marks(&mut self, after: Duration) -> Vec<(u16, u64, u64)> {
         let after_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
-        let mut marks = Vec::with_capacity(self.gauges.len());
-        for (&number, gauge) in &self.gauges {
-            let used = gauge.used_blocks.load(Ordering::Relaxed);
-            let most = gauge.peak_blocks.swap(0, Ordering::Relaxed).max(used);
+        let mut marks = Vec::with_capacity(self.metrics.len());
+        for (&number, metrics) in &self.metrics {
+            let used = metrics.used_blocks.load(Ordering::Relaxed);
+            let most = metrics.peak_blocks.swap(0, Ordering::Relaxed).max(used);
             self.high_water.entry(number).or_default().record(after_ms, most);
-            marks.push((number, most, gauge.pool_blocks.load(Ordering::Relaxed)));
+            marks.push((number, most, metrics.pool_blocks.load(Ordering::Relaxed)));
         }
         marks
     }
@@ -262,17 +262,18 @@ impl ActiveScan {
         let mut states = Vec::with_capacity(before.len());
         for (number, (stream, before)) in (0..).zip(self.manifest.streams.iter().zip(before)) {
             // A stream without packets has no metrics.
-            let gauge = self.gauges.get(&number);
-            let silent = gauge.is_none();
-            let gauge = gauge.or_else(|| self.unrecognised.get(&stream.source)).unwrap_or(&nothing);
-            let state = state_of(&stream.name, silent, gauge);
+            let metrics = self.metrics.get(&number);
+            let silent = metrics.is_none();
+            let metrics =
+                metrics.or_else(|| self.unrecognised.get(&stream.source)).unwrap_or(&nothing);
+            let state = state_of(&stream.name, silent, metrics);
             let more = state.bytes.saturating_sub(std::mem::replace(before, state.bytes));
             let rate = (more as f64 / seconds) as u64;
             states.push(StreamState { rate, durable_bytes: self.durable_bytes(number), ..state });
         }
         for source in self.unheard() {
-            let gauge = self.unrecognised.get(&source.endpoint()).unwrap_or(&nothing);
-            states.push(state_of(source.name(), true, gauge));
+            let metrics = self.unrecognised.get(&source.endpoint()).unwrap_or(&nothing);
+            states.push(state_of(source.name(), true, metrics));
         }
         states
     }
@@ -299,26 +300,26 @@ impl ActiveScan {
 }
 
 /// Builds the state of a stream from its metrics, without the durable bytes.
-fn state_of(name: &Name, silent: bool, gauge: &StreamMetrics) -> StreamState {
+fn state_of(name: &Name, silent: bool, metrics: &StreamMetrics) -> StreamState {
     let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     StreamState {
         name: name.clone(),
         silent,
-        frames: read(&gauge.frames),
-        bytes: read(&gauge.bytes),
+        frames: read(&metrics.frames),
+        bytes: read(&metrics.bytes),
         rate: 0,
-        missing: read(&gauge.missing),
-        overrun: read(&gauge.overrun),
-        damaged: read(&gauge.damaged),
-        late: read(&gauge.late),
-        foreign: read(&gauge.foreign),
-        out_of_window: read(&gauge.out_of_window),
-        unrecorded: read(&gauge.unrecorded),
-        excluded: read(&gauge.excluded),
-        high_water: (read(&gauge.high_water), read(&gauge.pool_blocks)),
-        used_blocks: read(&gauge.used_blocks),
+        missing: read(&metrics.missing),
+        overrun: read(&metrics.overrun),
+        damaged: read(&metrics.damaged),
+        late: read(&metrics.late),
+        foreign: read(&metrics.foreign),
+        out_of_window: read(&metrics.out_of_window),
+        unrecorded: read(&metrics.unrecorded),
+        excluded: read(&metrics.excluded),
+        high_water: (read(&metrics.high_water), read(&metrics.pool_blocks)),
+        used_blocks: read(&metrics.used_blocks),
         durable_bytes: 0,
-        held_seconds: read(&gauge.held_ns) as f64 / 1e9,
+        held_seconds: read(&metrics.held_ns) as f64 / 1e9,
     }
 }
 

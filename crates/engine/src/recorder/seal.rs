@@ -78,17 +78,17 @@ fn add_drop_counters(scan: &mut ActiveScan, sources: &[SourceConfig]) {
 
 /// Adds the metrics of ring and writers.
 fn add_host(scan: &mut ActiveScan, writers: &[Arc<WriterMetrics>]) {
-    let member = |(member, gauge): (&Member, &Arc<WriterMetrics>)| HostMember {
+    let member = |(member, metrics): (&Member, &Arc<WriterMetrics>)| HostMember {
         path: member.path.display().to_string(),
-        longest_write_ns: gauge.longest_write_ns.load(Relaxed),
+        longest_write_ns: metrics.longest_write_ns.load(Relaxed),
         failure: member.failure.clone(),
     };
     let members: Vec<HostMember> = scan.manifest.members.iter().zip(writers).map(member).collect();
     for (number, account) in &mut scan.accounts {
-        if let Some(gauge) = scan.gauges.get(number) {
+        if let Some(metrics) = scan.metrics.get(number) {
             account.host = Some(Host {
-                pool_blocks: gauge.pool_blocks.load(Relaxed),
-                high_water: gauge.high_water.load(Relaxed),
+                pool_blocks: metrics.pool_blocks.load(Relaxed),
+                high_water: metrics.high_water.load(Relaxed),
                 members: members.clone(),
                 high_water_history: scan.high_water.get(number).cloned(),
             });

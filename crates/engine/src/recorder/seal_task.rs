@@ -46,7 +46,7 @@ pub struct Unsealed {
     /// The reason.
     pub why: String,
     /// The manifest and accounts that were not written, if they are complete.
-    pub books: Option<Sealed>,
+    pub sealed: Option<Sealed>,
 }
 
 impl SealTask {
@@ -71,7 +71,7 @@ impl SealTask {
     /// Waits for the task and returns its outcome.
     pub fn end(self) -> SealOutcome {
         let failed = |name, why| {
-            let unsealed = Unsealed { why, books: None };
+            let unsealed = Unsealed { why, sealed: None };
             SealOutcome { name, warnings: Vec::new(), sealed: Err(unsealed) }
         };
         match self.thread {
@@ -97,7 +97,7 @@ fn carry_out(mut scan: ActiveScan, inputs: &SealInputs) -> SealOutcome {
     let name = scan.manifest.scan.clone();
     let sealed = sealed.map_err(|error| Unsealed {
         why: error.to_string(),
-        books: Some(Sealed::of(
+        sealed: Some(Sealed::of(
             Manifest { state: State::Recording, ..scan.manifest },
             scan.accounts.into_values().collect(),
         )),

@@ -9,7 +9,7 @@ use fullbore_core::affinity::{
     AffinityPolicy, DiskTopology, NicTopology, Placement, SchedulingPolicy, group,
 };
 use fullbore_core::completeness::counted;
-use fullbore_core::manifest::{Pages, Rig, Thread};
+use fullbore_core::manifest::{HostSetup, Pages, Thread};
 use fullbore_core::units::ByteSize;
 use fullbore_linux::ring::pages_of;
 use fullbore_linux::sys::memory::{HUGE_PAGE, Region};
@@ -145,13 +145,17 @@ fn minor(device: u64) -> u32 {
 }
 
 /// Returns the status of all threads of a recording, capture threads first.
-pub(super) fn standings(running: &Running) -> Vec<ThreadStatus> {
+pub(super) fn states(running: &Running) -> Vec<ThreadStatus> {
     let captures = running.captures.iter().map(|it| it.status().clone());
     captures.chain(running.writers.iter().map(|it| it.status().clone())).collect()
 }
 
 /// Returns the state of the recorder's threads for the manifests of its scans.
-pub(super) fn rig(placement: &Placement, threads: &[ThreadStatus], pages: Option<Pages>) -> Rig {
+pub(super) fn host_setup(
+    placement: &Placement,
+    threads: &[ThreadStatus],
+    pages: Option<Pages>,
+) -> HostSetup {
     let thread = |it: &ThreadStatus| Thread {
         name: it.thread.clone(),
         cpus: it.cpus.clone(),
@@ -159,7 +163,7 @@ pub(super) fn rig(placement: &Placement, threads: &[ThreadStatus], pages: Option
         priority: it.priority,
         nice: it.nice,
     };
-    Rig { why: placement.why.clone(), threads: threads.iter().map(thread).collect(), pages }
+    HostSetup { why: placement.why.clone(), threads: threads.iter().map(thread).collect(), pages }
 }
 
 /// Warns of block memory that is not in huge pages, not locked, or not registered with the members' rings.

@@ -183,7 +183,7 @@ impl OpenSource for OpenPanda {
         let Self { config, device, pool, number, chunk_bytes, acquisitions, is_one_of_several } =
             *self;
         let (orders, from_supervisor) = mpsc::channel();
-        let gauge = Arc::new(StreamMetrics::default());
+        let metrics = Arc::new(StreamMetrics::default());
         let striper = link.striper();
         let settings = Settings { acquisitions, arm: config.arms(), reconnect: config.reconnect };
         let output = PandaOutput {
@@ -195,7 +195,7 @@ impl OpenSource for OpenPanda {
             is_one_of_several,
             chunk_bytes,
             hand_on_after: link.hand_on_after,
-            gauge: gauge.clone(),
+            metrics: metrics.clone(),
             clock: Clock::new(),
             stop_request: StopRequest::Go,
             context: None,
@@ -206,11 +206,11 @@ impl OpenSource for OpenPanda {
         let stride = BLOCK_BYTES as usize;
         let work: Box<dyn FnOnce() + Send> = match device {
             PandaDevice::Panda(device) => {
-                let source = Source::new(*device, output, pool, stride, settings, gauge);
+                let source = Source::new(*device, output, pool, stride, settings, metrics);
                 Box::new(move || capture(source))
             }
             PandaDevice::Dump(device) => {
-                let source = Source::new(device, output, pool, stride, settings, gauge);
+                let source = Source::new(device, output, pool, stride, settings, metrics);
                 Box::new(move || capture(source))
             }
         };
@@ -244,7 +244,7 @@ struct PandaOutput {
     is_one_of_several: bool,
     chunk_bytes: u64,
     hand_on_after: Option<Duration>,
-    gauge: Arc<StreamMetrics>,
+    metrics: Arc<StreamMetrics>,
     clock: Clock,
     stop_request: StopRequest,
     /// A scan that has begun, without an acquisition so far.
@@ -443,10 +443,10 @@ impl AcquisitionSink for PandaOutput {
         let stream_ref = Arc::new(StreamRef { scan, number: self.number, directory, geometry });
         let header = acquisition.text.clone();
         let format = format(header.clone(), None, None);
-        let gauge = self.gauge.clone();
-        self.gauge.bytes.store(0, Relaxed);
-        self.gauge.frames_per_second.store(0, Relaxed);
-        self.tell(CaptureEvent::Opened { scan, shape, format, gauge });
+        let metrics = self.metrics.clone();
+        self.metrics.bytes.store(0, Relaxed);
+        self.metrics.frames_per_second.store(0, Relaxed);
+        self.tell(CaptureEvent::Opened { scan, shape, format, metrics });
         let cursor = StripeCursor::new(stream_ref);
         self.open = Some(OpenStream {
             context,
@@ -470,7 +470,7 @@ impl AcquisitionSink for PandaOutput {
         let frames = (batch.bytes / open.sample_bytes as usize) as u32;
         if open.samples == 0 {
             let rate = f64::from(frames) / batch.over.as_secs_f64();
-            self.gauge.frames_per_second.store(rate as u64, Relaxed);
+            self.metrics.frames_per_second.store(rate as u64, Relaxed);
         }
         let filled = FullBlock {
             block: batch.block,
@@ -569,7 +569,7 @@ impl AcquisitionSink for PandaOutput {
         let Some(open) = self.open.take() else { return };
         let scan = open.context.uuid;
         closed.keep(open.samples - open.lost, "no member took them");
-        self.gauge.overrun.store(closed.account.terms.overrun, Relaxed);
+        self.metrics.overrun.store(closed.account.terms.overrun, Relaxed);
         let mut account = closed.account.clone();
         account.bytes = account.terms.written * u64::from(open.sample_bytes);
         self.striper.finish(&open.cursor, Vec::new());

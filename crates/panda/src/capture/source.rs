@@ -70,7 +70,7 @@ pub struct Source<D: Device, O: AcquisitionSink> {
     intake: ReceiveBuffer,
     stride: usize,
     settings: Settings,
-    gauge: Arc<StreamMetrics>,
+    metrics: Arc<StreamMetrics>,
     clock: Clock,
     data: Option<D::Data>,
     running: Option<Running>,
@@ -130,7 +130,7 @@ impl Arming {
 /// The acquisition that is being received.
 struct Running {
     acquisition: Arc<Acquisition>,
-    books: AcquisitionAccount,
+    account: AcquisitionAccount,
     /// The validator of this connection's data; `None` without a connection.
     certifier: Option<SampleValidator>,
     /// Since when no connection has delivered the acquisition.
@@ -151,7 +151,7 @@ impl<D: Device, O: AcquisitionSink> Source<D, O> {
         pool: Pool,
         stride: usize,
         settings: Settings,
-        gauge: Arc<StreamMetrics>,
+        metrics: Arc<StreamMetrics>,
     ) -> Self {
         let now = Instant::now();
         Source {
@@ -160,7 +160,7 @@ impl<D: Device, O: AcquisitionSink> Source<D, O> {
             intake: ReceiveBuffer::new(pool),
             stride,
             settings,
-            gauge,
+            metrics,
             clock: Clock::new(),
             data: None,
             running: None,
@@ -287,7 +287,7 @@ impl<D: Device, O: AcquisitionSink> Source<D, O> {
         } else {
             self.intake.advance(bytes);
         }
-        self.gauge.bytes.fetch_add(bytes as u64, Relaxed);
+        self.metrics.bytes.fetch_add(bytes as u64, Relaxed);
     }
 
     fn frame(&mut self, bytes: u64) {
@@ -323,7 +323,7 @@ impl<D: Device, O: AcquisitionSink> Source<D, O> {
     fn certified(&self) -> Option<u64> {
         let running = self.running.as_ref()?;
         let here = running.certifier.as_ref().map(SampleValidator::next_index);
-        Some(here.unwrap_or(0).max(running.books.next_index()))
+        Some(here.unwrap_or(0).max(running.account.next_index()))
     }
 
     /// Passes certified samples to the sink.
@@ -345,8 +345,8 @@ impl<D: Device, O: AcquisitionSink> Source<D, O> {
 
     /// Counts all samples before `certified` as written or missing.
     fn count(&self, certified: u64) {
-        let missing = self.gauge.missing.load(Relaxed);
-        self.gauge.frames.store(certified.saturating_sub(missing), Relaxed);
+        let missing = self.metrics.missing.load(Relaxed);
+        self.metrics.frames.store(certified.saturating_sub(missing), Relaxed);
     }
 
     /// Tries to connect.
@@ -470,13 +470,13 @@ impl<D: Device, O: AcquisitionSink> Source<D, O> {
         self.begun += 1;
         let number = self.begun;
         let seen = self.clock.now();
-        let (mut books, certifier) =
+        let (mut account, certifier) =
             (AcquisitionAccount::new(&header), Some(SampleValidator::new(&header)));
         if self.arming == Arming::Not {
-            books.armed_by_others();
+            account.armed_by_others();
         }
         self.intake.begin(sample_bytes, block_bytes, header.missed);
-        self.gauge.missing.store(header.missed, Relaxed);
+        self.metrics.missing.store(header.missed, Relaxed);
         let triggers = Triggers::of(&header);
         let settings = self.device.describe();
         let acquisition = Arc::new(Acquisition { number, header, text, seen, settings });
@@ -487,7 +487,7 @@ impl<D: Device, O: AcquisitionSink> Source<D, O> {
         self.arming = Arming::Not;
         self.running = Some(Running {
             acquisition,
-            books,
+            account,
             certifier,
             left: None,
             skip_bytes: 0,
@@ -498,12 +498,12 @@ impl<D: Device, O: AcquisitionSink> Source<D, O> {
 
     fn rejoined(&mut self, header: &Header) {
         let Some(running) = &mut self.running else { return };
-        let joined = running.books.joined(header);
+        let joined = running.account.joined(header);
         running.skip_bytes = joined.skip * u64::from(header.sample_bytes);
         (running.certifier, running.left) = (Some(SampleValidator::new(header)), None);
         if joined.gap > 0 {
             self.intake.go_on_at(header.missed);
-            self.gauge.missing.fetch_add(joined.gap, Relaxed);
+            self.metrics.missing.fetch_add(joined.gap, Relaxed);
         }
         self.sink.report(SourceEvent::Rejoined { gap: joined.gap });
     }
@@ -514,7 +514,7 @@ impl<D: Device, O: AcquisitionSink> Source<D, O> {
         if let Some(running) = &mut self.running
             && let Some(certifier) = running.certifier.take()
         {
-            running.books.left(certifier.end(samples, reason));
+            running.account.left(certifier.end(samples, reason));
             running.left = Some(Instant::now());
         }
         self.drop_uncertified(false);
@@ -561,15 +561,15 @@ impl<D: Device, O: AcquisitionSink> Source<D, O> {
         }
         let text = why.clone();
         self.sink.report(SourceEvent::Lost { why });
-        let before = self.running.as_ref().map(|running| running.books.next_index());
+        let before = self.running.as_ref().map(|running| running.account.next_index());
         if let Some(running) = &mut self.running
             && let Some(certifier) = running.certifier.take()
         {
-            running.books.left(certifier.lost(ending));
+            running.account.left(certifier.lost(ending));
             running.left = Some(Instant::now());
             self.drop_uncertified(false);
         }
-        let after = self.running.as_ref().map(|running| running.books.next_index());
+        let after = self.running.as_ref().map(|running| running.account.next_index());
         // A connection that was open for a while had nothing to deliver.
         let stood = self.accepted.take().is_some_and(|since| since.elapsed() >= QUIET);
         self.fruitless = if before < after || stood { 0 } else { self.fruitless + 1 };
@@ -603,7 +603,7 @@ impl<D: Device, O: AcquisitionSink> Source<D, O> {
     /// data from another connection.
     fn drop_uncertified(&mut self, is_last: bool) {
         let Some(running) = &self.running else { return };
-        let next = running.books.next_index();
+        let next = running.account.next_index();
         self.intake.cut(next);
         if !is_last && self.sink.hand_on_after().is_none() {
             self.intake.resume();
@@ -630,11 +630,11 @@ impl<D: Device, O: AcquisitionSink> Source<D, O> {
         self.drop_uncertified(true);
         let Some(mut running) = self.running.take() else { return };
         if let Some(triggers) = &running.triggers {
-            running.books.times_fell(triggers.falls());
+            running.account.times_fell(triggers.falls());
         }
-        let closed = running.books.close(captured, running.seen);
-        self.gauge.missing.store(closed.account.terms.missing, Relaxed);
-        self.gauge.damaged.store(closed.account.terms.damaged, Relaxed);
+        let closed = running.account.close(captured, running.seen);
+        self.metrics.missing.store(closed.account.terms.missing, Relaxed);
+        self.metrics.damaged.store(closed.account.terms.damaged, Relaxed);
         self.sink.end(closed);
         self.ended += 1;
         self.arming = Arming::Not;
@@ -653,7 +653,7 @@ impl<D: Device, O: AcquisitionSink> Source<D, O> {
         if let Some(running) = &mut self.running
             && let Some(certifier) = running.certifier.take()
         {
-            running.books.left(certifier.lost(Ending::Left));
+            running.account.left(certifier.lost(Ending::Left));
         }
         let captured = match self.disarmed {
             Some(true) => self.device.captured(),
@@ -739,10 +739,10 @@ impl<D: Device, O: AcquisitionSink> Source<D, O> {
 
     fn look_at_counters(&self) {
         let (used, high, blocks) = self.intake.usage();
-        self.gauge.used_blocks.store(used, Relaxed);
-        self.gauge.peak_blocks.fetch_max(used, Relaxed);
-        self.gauge.high_water.store(high, Relaxed);
-        self.gauge.pool_blocks.store(blocks, Relaxed);
+        self.metrics.used_blocks.store(used, Relaxed);
+        self.metrics.peak_blocks.fetch_max(used, Relaxed);
+        self.metrics.high_water.store(high, Relaxed);
+        self.metrics.pool_blocks.store(blocks, Relaxed);
     }
 
     /// Handles a stop request. An acquisition that this recorder has armed is disarmed, and ends with END after the
@@ -766,7 +766,7 @@ impl<D: Device, O: AcquisitionSink> Source<D, O> {
         let since = Instant::now();
         self.take_emptied(NAP);
         let held = since.elapsed().as_nanos() as u64;
-        self.gauge.held_ns.fetch_add(held, Relaxed);
+        self.metrics.held_ns.fetch_add(held, Relaxed);
     }
 
     fn take_emptied(&mut self, wait: Duration) {

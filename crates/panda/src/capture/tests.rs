@@ -345,8 +345,8 @@ fn record_held(
     let counted = (armed.clone(), disarmed.clone());
     let device = Script { wires: wires.collect(), captured, armed, disarmed };
     let pool = Pool::new(Arc::new(Region::new(1 << 20).unwrap()), STRIDE, 0);
-    let gauge = Arc::new(StreamMetrics::default());
-    let (kept, ended) = Source::new(device, kept, pool, STRIDE, settings, gauge).run();
+    let metrics = Arc::new(StreamMetrics::default());
+    let (kept, ended) = Source::new(device, kept, pool, STRIDE, settings, metrics).run();
     let (armed, disarmed) = (*counted.0.lock().unwrap(), *counted.1.lock().unwrap());
     Run { kept, ended, armed, disarmed }
 }

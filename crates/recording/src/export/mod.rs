@@ -160,7 +160,7 @@ impl ScanExport {
             export.pour(&mut follower, tell)?;
             exported.push(export.finish(follower.scan(), number)?);
         }
-        let is_recording = follower.standing() == FollowState::Recording && !self.follow;
+        let is_recording = follower.status() == FollowState::Recording && !self.follow;
         let manifest = &follower.scan().manifest;
         Ok(ExportedScan {
             scan: manifest.scan.clone(),
@@ -181,9 +181,9 @@ impl ScanExport {
         tell: &mut ExportEventHandler<'_>,
     ) -> Result<(), ExportError> {
         let mut flushed = Instant::now();
-        while !follower.standing().is_over() && !stop.load(Ordering::Relaxed) {
+        while !follower.status().is_over() && !stop.load(Ordering::Relaxed) {
             let due = flushed.elapsed() >= self.target.flush;
-            if follower.standing() == FollowState::Recording && due {
+            if follower.status() == FollowState::Recording && due {
                 flushed = Instant::now();
                 self.pour_so_far(follower, exports, tell)?;
             }
@@ -316,9 +316,9 @@ impl ScanExport {
         if let Some(master) = &master {
             hdf5::check_master(master)?;
         }
-        let asked = container_options(&self.target).compression;
+        let requested = container_options(&self.target).compression;
         files.iter().try_for_each(|path| match self.target.existing {
-            Existing::Append => hdf5::check_continuable(path, asked),
+            Existing::Append => hdf5::check_continuable(path, requested),
             _ => hdf5::check_replaceable(path),
         })
     }
@@ -340,7 +340,7 @@ fn in_one_word<S: Serializer>(scan: &ScanName, serializer: S) -> Result<S::Ok, S
 
 /// Updates the scan until its files are in order.
 fn settle(follower: &mut Follower) -> Result<(), ExportError> {
-    while follower.standing() == FollowState::Sealing {
+    while follower.status() == FollowState::Sealing {
         follower.wait(&AtomicBool::new(false));
         follower.look()?;
     }

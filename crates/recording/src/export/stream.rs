@@ -95,14 +95,14 @@ impl StreamExport {
                 Item::Lost(finding) => Some(finding),
                 Item::Block(block) => {
                     let stream = &follower.scan().streams[number];
-                    let of_block = stream.time_of_block(&block.placed.block);
-                    let time_of = time_of(stream, &block.placed.block);
+                    let of_block = stream.time_of_block(&block.location.block);
+                    let time_of = time_of(stream, &block.location.block);
                     if let Err(error) = file.append(block.bytes(), of_block, time_of) {
                         return Err(self.give_up(error));
                     }
                     let taken = block.bytes().len() as u64;
                     self.blocks += 1;
-                    self.poured.add(&block.placed.block, block.damage.is_some());
+                    self.poured.add(&block.location.block, block.damage.is_some());
                     self.bytes += taken;
                     tell(ExportEvent::Written { bytes: taken });
                     block.damage
@@ -214,7 +214,7 @@ fn time_of<'a>(stream: &'a StoredStream, block: &'a Block) -> impl FnMut(usize) 
     let of_block = stream.time_of_block(block);
     let is_placed = stream.time_of(block.first).is_some();
     move |number| {
-        let placed = is_placed.then(|| stream.time_of(block.first + number as i64)).flatten();
-        placed.unwrap_or(of_block)
+        let location = is_placed.then(|| stream.time_of(block.first + number as i64)).flatten();
+        location.unwrap_or(of_block)
     }
 }

@@ -70,7 +70,7 @@ pub struct Session {
     /// The names in the store at the last check.
     earlier: Option<TakenNames>,
     outlook: Preflight,
-    books: SessionWriter,
+    session: SessionWriter,
     outcome: Outcome,
     /// The members in earlier scans.
     known: BTreeMap<PathBuf, Uuid>,
@@ -141,7 +141,7 @@ impl Session {
             schedule,
             retention: None,
             watch,
-            books: SessionWriter::new(members.clone()),
+            session: SessionWriter::new(members.clone()),
             members,
             earlier: None,
             outlook: Preflight::default(),
@@ -259,7 +259,7 @@ impl Session {
         if !self.done.left.is_empty() {
             self.outcome = Outcome::Problem;
         }
-        tell(&match self.books.close(self.done.clone()) {
+        tell(&match self.session.close(self.done.clone()) {
             Ok(path) => {
                 SessionEvent::note(format!("the account of the session is in {}", path.display()))
             }
@@ -277,7 +277,7 @@ impl Session {
         let ahead = self.watch.agenda.ahead().map(|scan| scan.name.clone());
         let mut account = self.done.clone();
         account.left = ahead.collect();
-        self.books.write(account);
+        self.session.write(account);
     }
 
     fn control(&self) -> &Arc<StopHandle> {

@@ -137,8 +137,8 @@ impl Session {
         recording: &mut Recording,
         tell: &mut SessionEventHandler<'_>,
     ) {
-        if let Event::Sealed(books) | Event::Unsealed { books, .. } = event {
-            recording.sealed = Some((**books).clone());
+        if let Event::Sealed(sealed) | Event::Unsealed { sealed, .. } = event {
+            recording.sealed = Some((**sealed).clone());
         }
         let mut pass = |event: &Event| tell(&SessionEvent::Recording(event.clone()));
         // The session itself reports each missed scan.

@@ -115,7 +115,7 @@ pub struct Follower {
     scan: Scan,
     streams: Vec<Series>,
     stamps: Vec<Option<Stamp>>,
-    standing: FollowState,
+    status: FollowState,
     /// The number of times that the scan was opened again: positions in it may have changed.
     epoch: u64,
     looked_again: Option<Instant>,
@@ -176,8 +176,8 @@ impl FollowCursor {
         self.position = position.min(stream.blocks.len());
         self.absent = stream.absent.partition_point(|it| it.position < self.position);
         self.next = match stream.blocks.get(self.position) {
-            Some(placed) => placed.block.sequence,
-            None => stream.blocks.last().map_or(0, |placed| placed.block.sequence + 1),
+            Some(location) => location.block.sequence,
+            None => stream.blocks.last().map_or(0, |location| location.block.sequence + 1),
         };
         self.cursor = None;
     }
@@ -205,14 +205,14 @@ impl Follower {
             // The recorder may have sealed the scan since the manifest was read.
             inventory = Inventory::take(roots, name)?;
         }
-        let standing = standing(held, &inventory);
+        let status = status(held, &inventory);
         let mut follower = Self {
             roots: roots.to_vec(),
             // The first look finds everything written since the manifest was read.
             stamps: Vec::new(),
             scan: so_far(inventory),
             streams: Vec::new(),
-            standing,
+            status,
             epoch: 0,
             looked_again: None,
         };
@@ -232,25 +232,25 @@ impl Follower {
     }
 
     /// The state of the scan.
-    pub fn standing(&self) -> FollowState {
-        self.standing
+    pub fn status(&self) -> FollowState {
+        self.status
     }
 
     /// Finds new durable blocks and updates the state of the scan.
     pub fn look(&mut self) -> Result<FollowState, Error> {
-        if self.standing.is_over() {
-            return Ok(self.standing);
+        if self.status.is_over() {
+            return Ok(self.status);
         }
         // The order matters: what is read after the recorder has released its lock is complete.
         let held = self.scan.inventory.is_being_recorded();
         self.read_manifest()?;
-        self.standing = standing(held, &self.scan.inventory);
+        self.status = status(held, &self.scan.inventory);
         self.go_by_standing()?;
-        Ok(self.standing)
+        Ok(self.status)
     }
 
     fn go_by_standing(&mut self) -> Result<(), Error> {
-        match self.standing {
+        match self.status {
             FollowState::Recording => self.read_indexes(),
             FollowState::Sealing => {}
             FollowState::Sealed | FollowState::Died => self.open_whole()?,
@@ -270,12 +270,12 @@ impl Follower {
     pub fn next(&mut self, flow: &mut FollowCursor) -> Result<Option<Item>, Error> {
         loop {
             let Some(stream) = self.scan.streams.get(flow.number) else { return Ok(None) };
-            if self.standing == FollowState::Sealing {
+            if self.status == FollowState::Sealing {
                 return Ok(None);
             }
             if flow.epoch != self.epoch {
                 flow.epoch = self.epoch;
-                let before = |placed: &BlockLocation| placed.block.sequence < flow.next;
+                let before = |location: &BlockLocation| location.block.sequence < flow.next;
                 let position = stream.blocks.partition_point(before);
                 flow.skip_to(stream, position);
             }
@@ -301,13 +301,13 @@ impl Follower {
     /// Returns true if the unreadable block is lost. If not, it must be read again: its file may have been renamed, or
     /// parity may help.
     fn is_believed(&mut self, flow: &mut FollowCursor, sequence: u64) -> Result<bool, Error> {
-        if self.standing.is_over() {
+        if self.status.is_over() {
             return Ok(true);
         }
         self.read_manifest()?;
         if self.scan.manifest.state != State::Recording {
             // The block is read when no more files are renamed.
-            self.standing = FollowState::Sealing;
+            self.status = FollowState::Sealing;
             return Ok(false);
         }
         if flow.doubted == Some(sequence) {
@@ -326,15 +326,15 @@ impl Follower {
         let fresh = self.opened()?;
         let Some(fresh) = fresh.streams.into_iter().nth(number) else { return Ok(()) };
         let stream = &mut self.scan.streams[number];
-        for placed in &mut stream.blocks {
+        for location in &mut stream.blocks {
             let found =
-                fresh.blocks.binary_search_by_key(&placed.block.sequence, |it| it.block.sequence);
+                fresh.blocks.binary_search_by_key(&location.block.sequence, |it| it.block.sequence);
             if let Some(found) = found.ok().map(|at| &fresh.blocks[at])
-                && found.block == placed.block
+                && found.block == location.block
             {
-                placed.path = found.path.clone();
-                placed.presence = found.presence;
-                placed.stripe = found.stripe.clone();
+                location.path = found.path.clone();
+                location.presence = found.presence;
+                location.stripe = found.stripe.clone();
             }
         }
         self.looked_again = Some(Instant::now());
@@ -378,8 +378,8 @@ impl Follower {
         let places: Vec<usize> = before.holdings.iter().map(place).collect();
         let blocks = self.scan.streams.iter_mut().flat_map(|stream| &mut stream.blocks);
         let waiting = self.streams.iter_mut().flat_map(|series| series.waiting.values_mut());
-        for placed in blocks.chain(waiting) {
-            placed.holding = places.get(placed.holding).copied().unwrap_or(0);
+        for location in blocks.chain(waiting) {
+            location.holding = places.get(location.holding).copied().unwrap_or(0);
         }
         // A member that was detached or attached changes the numbers of the others.
         if now.roots != before.roots {
@@ -526,8 +526,8 @@ impl Series {
     /// Appends to the stream the blocks that directly follow its last one.
     fn hand_on(&mut self, stream: &mut StoredStream, place: &Place<'_>, overdue_ns: i64) {
         let before = stream.blocks.len();
-        while let Some((&sequence, placed)) = self.waiting.first_key_value() {
-            let last = stream.blocks.last().map(|placed| placed.block);
+        while let Some((&sequence, location)) = self.waiting.first_key_value() {
+            let last = stream.blocks.last().map(|location| location.block);
             let next = last.map_or(0, |block| block.sequence + 1);
             if sequence < next {
                 // The block was written to a member that failed, and again to another.
@@ -535,7 +535,7 @@ impl Series {
                 continue;
             }
             if sequence > next {
-                let frames = last.map(|block| stream.end_of(&block)..placed.block.first);
+                let frames = last.map(|block| stream.end_of(&block)..location.block.first);
                 let told = frames.as_ref().is_some_and(|frames| {
                     frames.start <= frames.end && stream.gaps.uncovered(frames.clone()).is_empty()
                 });
@@ -555,7 +555,7 @@ impl Series {
                     });
                 }
             }
-            stream.blocks.extend(self.waiting.pop_first().map(|(_, placed)| placed));
+            stream.blocks.extend(self.waiting.pop_first().map(|(_, location)| location));
         }
         if stream.blocks.len() != before {
             stream.forget_clock();
@@ -565,7 +565,7 @@ impl Series {
     /// Returns true if so much data follows the awaited block that it will not arrive.
     fn is_overdue(&self, overdue_ns: i64) -> bool {
         let seen =
-            |entry: Option<(&u64, &BlockLocation)>| entry.map(|(_, placed)| placed.block.seen);
+            |entry: Option<(&u64, &BlockLocation)>| entry.map(|(_, location)| location.block.seen);
         let ends = seen(self.waiting.first_key_value()).zip(seen(self.waiting.last_key_value()));
         ends.is_some_and(|(first, last)| last.since(first) >= overdue_ns)
     }
@@ -615,7 +615,7 @@ fn so_far(inventory: Inventory) -> Scan {
 }
 
 /// Returns the state of a scan; `held` is the state of its lock before the manifest was read.
-fn standing(held: bool, inventory: &Inventory) -> FollowState {
+fn status(held: bool, inventory: &Inventory) -> FollowState {
     let manifest = &inventory.manifest;
     match (held, manifest.state) {
         (true, State::Recording) => FollowState::Recording,

@@ -49,7 +49,7 @@ impl StoredStream {
     /// Returns the extents of the readable blocks at these positions.
     fn extents(&self, positions: &Range<usize>) -> impl Iterator<Item = BlockExtent> {
         let blocks = self.blocks[positions.clone()].iter();
-        blocks.filter(|placed| placed.is_readable()).map(BlockLocation::extent)
+        blocks.filter(|location| location.is_readable()).map(BlockLocation::extent)
     }
 
     fn absent_before(&self, position: usize) -> usize {
@@ -88,7 +88,7 @@ pub enum Item {
 #[derive(Debug)]
 pub struct Delivered {
     /// The record and location.
-    pub placed: BlockLocation,
+    pub location: BlockLocation,
     /// The damage, if damaged blocks were requested.
     pub damage: Option<Diagnostic>,
     loan: Loan,
@@ -166,7 +166,7 @@ impl Cursor {
     pub fn extend(&mut self, stream: &StoredStream) -> Result<(), StartError> {
         let more = stream.blocks.get(self.end..).unwrap_or_default();
         self.end += more.len();
-        let readable = more.iter().filter(|placed| placed.is_readable());
+        let readable = more.iter().filter(|location| location.is_readable());
         self.ahead.extend(readable.map(BlockLocation::extent))
     }
 
@@ -191,27 +191,27 @@ impl Cursor {
         if self.position == self.end {
             return None;
         }
-        let placed = stream.blocks[self.position].clone();
+        let location = stream.blocks[self.position].clone();
         self.position += 1;
-        let lost = |what| Some(Item::Lost(placed.finding(stream, None, what)));
-        let outcome = match placed.is_readable() {
+        let lost = |what| Some(Item::Lost(location.finding(stream, None, what)));
+        let outcome = match location.is_readable() {
             true => Some(self.ahead.next()?),
             false => None,
         };
-        let (loan, fault) = match (placed.presence, outcome) {
+        let (loan, fault) = match (location.presence, outcome) {
             (_, Some((Some(loan), fault))) => (Some(loan), fault),
             (Presence::Missing, _) => {
-                let bytes = placed.block.bytes.into();
+                let bytes = location.block.bytes.into();
                 return lost(DiagnosticKind::ChunkMissing { blocks: 1, bytes });
             }
             (Presence::Truncated, _) => {
-                return lost(placed.fault(&Fault::Short { got: 0 }));
+                return lost(location.fault(&Fault::Short { got: 0 }));
             }
             (Presence::Whole, outcome) => outcome?,
         };
-        let damage = fault.map(|fault| placed.finding(stream, None, placed.fault(&fault)));
+        let damage = fault.map(|fault| location.finding(stream, None, location.fault(&fault)));
         match (loan, damage) {
-            (Some(loan), damage) => Some(Item::Block(Delivered { placed, damage, loan })),
+            (Some(loan), damage) => Some(Item::Block(Delivered { location, damage, loan })),
             (None, Some(damage)) => Some(Item::Lost(damage)),
             (None, None) => unreachable!("a block that was read without fault has its bytes"),
         }

@@ -189,27 +189,27 @@ impl<'a> Merge<'a> {
                     .entry(record.block.chunk)
                     .or_insert_with(|| located(holding, record.block.chunk));
                 let device = self.inventory.roots[holding.root].device;
-                blocks.push(placed(record, *at, path.clone(), device, *bytes));
+                blocks.push(location(record, *at, path.clone(), device, *bytes));
             }
         }
-        blocks.sort_by_key(|placed| (placed.block.sequence, placed.presence as u8));
+        blocks.sort_by_key(|location| (location.block.sequence, location.presence as u8));
         self.drop_twins(blocks)
     }
 
     /// Of two records of one block, keeps the one whose bytes exist.
     fn drop_twins(&mut self, blocks: Vec<BlockLocation>) -> Vec<BlockLocation> {
         let mut kept: Vec<BlockLocation> = Vec::with_capacity(blocks.len());
-        for placed in blocks {
+        for location in blocks {
             match kept.last() {
-                Some(last) if last.block.sequence == placed.block.sequence => {
-                    if last.block.crc != placed.block.crc {
-                        let holding = &self.inventory.holdings[placed.holding];
-                        let what = DiagnosticKind::BlockTwice { sequence: placed.block.sequence };
+                Some(last) if last.block.sequence == location.block.sequence => {
+                    if last.block.crc != location.block.crc {
+                        let holding = &self.inventory.holdings[location.holding];
+                        let what = DiagnosticKind::BlockTwice { sequence: location.block.sequence };
                         let finding = about(self.inventory, holding, Some(INDEX_FILE), what);
                         self.findings.push(finding);
                     }
                 }
-                _ => kept.push(placed),
+                _ => kept.push(location),
             }
         }
         kept
@@ -218,12 +218,12 @@ impl<'a> Merge<'a> {
     /// Finds chunk files that are missing, or shorter than the index says.
     fn find_lost_chunks(&mut self, stream: &StoredStream) {
         let mut by_file: BTreeMap<(usize, u32), Vec<&BlockLocation>> = BTreeMap::new();
-        for placed in &stream.blocks {
-            by_file.entry((placed.holding, placed.block.chunk)).or_default().push(placed);
+        for location in &stream.blocks {
+            by_file.entry((location.holding, location.block.chunk)).or_default().push(location);
         }
         for ((holding, chunk), blocks) in by_file {
             let lost: Vec<&&BlockLocation> =
-                blocks.iter().filter(|placed| placed.presence != Presence::Whole).collect();
+                blocks.iter().filter(|location| location.presence != Presence::Whole).collect();
             let (Some(first), Some(last)) = (lost.first(), lost.last()) else { continue };
             let frames = first.block.first..stream.end_of(&last.block);
             let should = blocks.iter().map(|it| it.block.offset + u64::from(it.block.bytes)).max();
@@ -255,7 +255,7 @@ impl<'a> Merge<'a> {
         let known = stream.blocks.len() as u64 + absent.iter().map(|it| it.count).sum::<u64>();
         let unseen = blocks_told.saturating_sub(known);
         if unseen > 0 {
-            let last = stream.blocks.last().map(|placed| &placed.block);
+            let last = stream.blocks.last().map(|location| &location.block);
             let edge = stream.placed_edges().map(|(_, last)| last);
             let end = last.map(|block| stream.end_of(block));
             absent.push(Absent {
@@ -278,7 +278,7 @@ fn located(holding: &MemberFiles, chunk: u32) -> (Arc<PathBuf>, Option<u64>) {
     }
 }
 
-fn placed(
+fn location(
     record: &BlockRecord,
     holding: usize,
     path: Arc<PathBuf>,
@@ -325,8 +325,8 @@ fn holes(stream: &StoredStream) -> Vec<Absent> {
         true => stream.placed_edges().map(|(first, _)| first),
         false => Some(0),
     };
-    for (position, placed) in stream.blocks.iter().enumerate() {
-        let block = &placed.block;
+    for (position, location) in stream.blocks.iter().enumerate() {
+        let block = &location.block;
         if block.sequence > next {
             let frames = end.filter(|&end| end <= block.first).map(|end| end..block.first);
             let explained =

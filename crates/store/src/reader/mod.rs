@@ -78,17 +78,17 @@ impl Scan {
     }
 
     /// Returns the path of the index file that lists a block.
-    pub fn index_path(&self, placed: &BlockLocation) -> PathBuf {
-        if let Some(records) = &placed.records {
+    pub fn index_path(&self, location: &BlockLocation) -> PathBuf {
+        if let Some(records) = &location.records {
             return records.to_path_buf();
         }
-        self.inventory.holdings[placed.holding].side(INDEX_FILE)
+        self.inventory.holdings[location.holding].side(INDEX_FILE)
     }
 
     /// The lengths of the frames that begin in a block of a stream whose lengths vary.
-    pub fn lengths(&self, placed: &BlockLocation) -> io::Result<Vec<u16>> {
-        match placed.lengths {
-            Some(at) => inventory::read_lengths(&self.index_path(placed), self.manifest.uuid, at),
+    pub fn lengths(&self, location: &BlockLocation) -> io::Result<Vec<u16>> {
+        match location.lengths {
+            Some(at) => inventory::read_lengths(&self.index_path(location), self.manifest.uuid, at),
             None => Ok(Vec::new()),
         }
     }

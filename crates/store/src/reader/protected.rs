@@ -17,7 +17,7 @@ pub(super) fn by(
     geometry: Option<Geometry>,
 ) -> Vec<BlockLocation> {
     let mut of_chunk: BTreeMap<u32, InStripe> = BTreeMap::new();
-    let known: BTreeSet<u64> = blocks.iter().map(|placed| placed.block.sequence).collect();
+    let known: BTreeSet<u64> = blocks.iter().map(|location| location.block.sequence).collect();
     for told in stripes {
         for (place, chunk) in told.chunks.iter().enumerate() {
             let in_stripe = InStripe { stripe: told.stripe.clone(), place };
@@ -51,10 +51,10 @@ pub(super) fn by(
             }));
         }
     }
-    blocks.sort_by_key(|placed| placed.block.sequence);
-    blocks.dedup_by_key(|placed| placed.block.sequence);
-    for placed in &mut blocks {
-        placed.stripe = of_chunk.get(&placed.block.chunk).cloned();
+    blocks.sort_by_key(|location| location.block.sequence);
+    blocks.dedup_by_key(|location| location.block.sequence);
+    for location in &mut blocks {
+        location.stripe = of_chunk.get(&location.block.chunk).cloned();
     }
     blocks
 }

@@ -152,7 +152,7 @@ impl StoredStream {
 
     /// Bytes of all blocks known.
     pub fn bytes(&self) -> u64 {
-        self.blocks.iter().map(|placed| u64::from(placed.block.bytes)).sum()
+        self.blocks.iter().map(|location| u64::from(location.block.bytes)).sum()
     }
 
     /// The maximum size of a block.
@@ -200,8 +200,8 @@ impl StoredStream {
         let clock = self.clock();
         let next = self.position(block).map_or(usize::MAX, |at| at.saturating_add(1));
         match (self.blocks.get(next), clock.starts.get(next)) {
-            (Some(placed), Some(begins)) => {
-                let frames = placed.block.first.saturating_sub(block.first);
+            (Some(location), Some(begins)) => {
+                let frames = location.block.first.saturating_sub(block.first);
                 BlockClock::even(start, block.first, begins.since(start), frames)
             }
             _ => {
@@ -226,7 +226,7 @@ impl StoredStream {
     /// its blocks.
     pub fn received_by(&self, time: Tai, live: bool) -> Option<(i64, u64)> {
         let first = self.blocks.first()?;
-        let Some(at) = self.blocks.iter().rposition(|placed| placed.block.seen <= time) else {
+        let Some(at) = self.blocks.iter().rposition(|location| location.block.seen <= time) else {
             return self.is_whole_to(0).then_some((first.block.first, 0));
         };
         if !self.is_whole_to(at + 1) {
@@ -255,7 +255,7 @@ impl StoredStream {
     /// True if no block up to this position can be in an index that is absent or damaged.
     fn is_whole_to(&self, at: usize) -> bool {
         let in_order =
-            |(number, placed): (usize, &BlockLocation)| placed.block.sequence == number as u64;
+            |(number, location): (usize, &BlockLocation)| location.block.sequence == number as u64;
         let first = self.blocks.get(..=at);
         self.complete || first.is_some_and(|blocks| blocks.iter().enumerate().all(in_order))
     }
@@ -263,15 +263,15 @@ impl StoredStream {
     /// Returns the arrival of its last frame; if unknown, the start of the last block.
     fn last_seen(&self) -> Tai {
         let told = self.account.as_ref().and_then(|account| account.last);
-        let last = self.blocks.last().map_or(Tai(0), |placed| placed.block.seen);
+        let last = self.blocks.last().map_or(Tai(0), |location| location.block.seen);
         told.map_or(last, |edge| edge.seen.max(last))
     }
 
     /// Returns the block that contains a byte of the stream, and the offset of the byte in it.
     fn block_at_byte(&self, byte: u64) -> Option<(usize, u64)> {
         let mut before = 0;
-        for (at, placed) in self.blocks.iter().enumerate() {
-            let end = before + u64::from(placed.block.bytes);
+        for (at, location) in self.blocks.iter().enumerate() {
+            let end = before + u64::from(location.block.bytes);
             if byte < end {
                 return self.is_whole_to(at).then_some((at, byte - before));
             }
@@ -305,7 +305,7 @@ impl StoredStream {
     /// Returns true if its first and last frame differ in time. If not, time cannot select frames.
     pub fn is_timed(&self) -> bool {
         let frames =
-            || self.blocks.iter().map(|placed| u64::from(placed.block.frames)).sum::<u64>();
+            || self.blocks.iter().map(|location| u64::from(location.block.frames)).sum::<u64>();
         let clock = self.clock();
         clock.starts.first().is_some_and(|first| clock.end > *first || frames() == 1)
     }
@@ -317,7 +317,7 @@ impl StoredStream {
 
     /// Returns the offset of the frames' clock against the host's.
     pub(super) fn ahead_ns(&self) -> Option<i64> {
-        let mut blocks = self.blocks.iter().map(|placed| &placed.block);
+        let mut blocks = self.blocks.iter().map(|location| &location.block);
         blocks.find_map(|block| Some(block.time?.since(block.seen)))
     }
 
@@ -327,18 +327,18 @@ impl StoredStream {
 
     /// Returns the position of a block among the known ones.
     fn position(&self, block: &Block) -> Option<usize> {
-        self.blocks.binary_search_by_key(&block.sequence, |placed| placed.block.sequence).ok()
+        self.blocks.binary_search_by_key(&block.sequence, |location| location.block.sequence).ok()
     }
 
     /// Returns the nearest block to a frame that has a time: until the rate was learnt, none has.
     fn timed_near(&self, index: i64) -> Option<(&Block, Tai)> {
         let at = self.position_of(index)?;
-        let timed = |placed: &'_ BlockLocation| placed.block.time.is_some();
-        let placed = match self.blocks[at..].iter().find(|placed| timed(placed)) {
-            Some(placed) => placed,
-            None => self.blocks[..at].iter().rev().find(|placed| timed(placed))?,
+        let timed = |location: &'_ BlockLocation| location.block.time.is_some();
+        let location = match self.blocks[at..].iter().find(|location| timed(location)) {
+            Some(location) => location,
+            None => self.blocks[..at].iter().rev().find(|location| timed(location))?,
         };
-        Some((&placed.block, placed.block.time?))
+        Some((&location.block, location.block.time?))
     }
 
     /// Returns the time of a frame, if it follows from the frame's place. (If not, the frame itself may carry a time.)
@@ -373,7 +373,7 @@ impl StoredStream {
         let clock = self.clock();
         let after = clock.starts.partition_point(|start| *start < time);
         if clock.starts.get(after) == Some(&time) || after == 0 {
-            return self.blocks.get(after).map(|placed| placed.block.first);
+            return self.blocks.get(after).map(|location| location.block.first);
         }
         let block = &self.blocks[after - 1].block;
         match self.rate_of_thread() {
@@ -385,7 +385,7 @@ impl StoredStream {
             }
             _ if after == self.blocks.len() && time > clock.end => Some(self.end_of(block)),
             _ => {
-                let behind = self.blocks.get(after).map(|placed| placed.block.first);
+                let behind = self.blocks.get(after).map(|location| location.block.first);
                 let behind = behind.unwrap_or_else(|| self.end_of(block));
                 Some(self.clock_of(block).index_at(time).min(behind))
             }
@@ -397,7 +397,7 @@ impl StoredStream {
         if self.blocks.is_empty() {
             return None;
         }
-        let after = self.blocks.partition_point(|placed| placed.block.first <= index);
+        let after = self.blocks.partition_point(|location| location.block.first <= index);
         Some(after.saturating_sub(1))
     }
 }

@@ -72,12 +72,12 @@ impl<D: Disk> Engine<D> {
         let goes_on = stream.is_some_and(|it| it.chunks.contains_key(&filled.chunk));
         let begins = !goes_on && filled.offset == 0;
         let has_spare = stream.is_some_and(|it| matches!(it.spare, Spare::Ready(..)));
-        let standing = match self.standing {
+        let state = match self.state {
             MemberState::Taking => true,
             MemberState::Full => goes_on || has_spare,
             MemberState::Failed => false,
         };
-        willing && standing && (goes_on || begins) && filled.offset.is_multiple_of(ALIGNMENT)
+        willing && state && (goes_on || begins) && filled.offset.is_multiple_of(ALIGNMENT)
     }
 
     /// Keeps the disk busy to its depth, and the next block checksummed.
@@ -108,7 +108,7 @@ impl<D: Disk> Engine<D> {
     }
 
     pub(super) fn refuse(&mut self, lane: usize, filled: FullBlock) {
-        self.gauge.backlog_bytes.fetch_sub(filled.bytes.into(), Relaxed);
+        self.metrics.backlog_bytes.fetch_sub(filled.bytes.into(), Relaxed);
         self.gates[lane].give_back(WriterReply::Refused(filled));
     }
 
@@ -122,8 +122,8 @@ impl<D: Disk> Engine<D> {
                 Leaving::Refused { lane, filled } => self.refuse(lane, filled),
                 Leaving::Written { lane, block, landed, entries } => {
                     let bytes = u64::from(landed.bytes);
-                    self.gauge.backlog_bytes.fetch_sub(bytes, Relaxed);
-                    self.gauge.written_bytes.fetch_add(bytes, Relaxed);
+                    self.metrics.backlog_bytes.fetch_sub(bytes, Relaxed);
+                    self.metrics.written_bytes.fetch_add(bytes, Relaxed);
                     self.fresh_bytes += bytes;
                     let (stream_ref, bytes) = (owner.clone(), landed.bytes);
                     self.gates[lane].give_back(WriterReply::Written { block, stream_ref, bytes });
@@ -153,7 +153,7 @@ impl<D: Disk> Engine<D> {
         }
         self.flying_bytes -= u64::from(flight.bytes);
         let took = self.desk.disk.now().saturating_sub(flight.since);
-        self.gauge.longest_write_ns.fetch_max(took.as_nanos() as u64, Relaxed);
+        self.metrics.longest_write_ns.fetch_max(took.as_nanos() as u64, Relaxed);
         if let Some(timings) = &self.settings.timings {
             let (offset, bytes) = (flight.offset, flight.bytes);
             let at = Instant::now();

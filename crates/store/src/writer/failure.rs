@@ -35,9 +35,9 @@ pub(super) enum Failure {
 impl<D: Disk> Engine<D> {
     /// Stops the member from accepting data. Blocks that are not being written are refused.
     pub(super) fn fail(&mut self, failure: &Failure, suspect: Vec<(Arc<StreamRef>, Vec<Landed>)>) {
-        let news = self.standing != MemberState::Failed || !suspect.is_empty();
-        self.standing = MemberState::Failed;
-        self.gauge.refusing.store(true, Relaxed);
+        let news = self.state != MemberState::Failed || !suspect.is_empty();
+        self.state = MemberState::Failed;
+        self.metrics.refusing.store(true, Relaxed);
         let mut cut = Vec::new();
         for (key, stream) in &mut self.streams {
             for (number, chunk) in &mut stream.chunks {
@@ -55,11 +55,11 @@ impl<D: Disk> Engine<D> {
 
     /// Marks the member as full: there is no room for another chunk. Chunks with reserved space continue.
     pub(super) fn fill_up(&mut self, failure: &Failure) {
-        if self.standing != MemberState::Taking {
+        if self.state != MemberState::Taking {
             return;
         }
-        self.standing = MemberState::Full;
-        self.gauge.refusing.store(true, Relaxed);
+        self.state = MemberState::Full;
+        self.metrics.refusing.store(true, Relaxed);
         let (member, why) = (self.settings.member, failure.to_string());
         tracing::warn!(member = %self.root.display(), "is full: {why}");
         self.report(WriterEvent::Failed { member, why, suspect: vec![] });
@@ -68,9 +68,9 @@ impl<D: Disk> Engine<D> {
     /// Accepts data again if the member was recalled, once nothing is left of the streams that it failed: later errors
     /// of those streams do not concern new ones.
     pub(super) fn come_back(&mut self) {
-        if self.streams.is_empty() && self.gauge.recalled.swap(false, Relaxed) {
-            self.standing = MemberState::Taking;
-            self.gauge.refusing.store(false, Relaxed);
+        if self.streams.is_empty() && self.metrics.recalled.swap(false, Relaxed) {
+            self.state = MemberState::Taking;
+            self.metrics.refusing.store(false, Relaxed);
             tracing::info!(member = %self.root.display(), "takes data again");
             self.report(WriterEvent::Back { member: self.settings.member });
         }

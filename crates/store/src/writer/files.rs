@@ -95,7 +95,7 @@ impl<D: Disk> Engine<D> {
             self.chore(key, Purpose::Name(key, number), settle);
             return self.grow(key, number);
         }
-        if self.standing != MemberState::Taking {
+        if self.state != MemberState::Taking {
             return self.lose_chunk(key, number);
         }
         tracing::debug!(member = %self.root.display(), path, "makes a chunk");
@@ -104,7 +104,7 @@ impl<D: Disk> Engine<D> {
     }
 
     pub(super) fn make_spare(&mut self, key: Key, number: u32) {
-        let taking = self.standing == MemberState::Taking;
+        let taking = self.state == MemberState::Taking;
         let Some(stream) = self.streams.get_mut(&key) else { return };
         if taking && stream.wants_spare(number) {
             stream.spare = Spare::Making;
@@ -136,7 +136,7 @@ impl<D: Disk> Engine<D> {
         if chunk.growing || chunk.space >= wanted {
             return;
         }
-        if self.standing != MemberState::Taking {
+        if self.state != MemberState::Taking {
             chunk.cut_beyond_space();
             return self.release(key, number);
         }
@@ -191,7 +191,7 @@ impl<D: Disk> Engine<D> {
         let complete = chunk.is_idle() && chunk.written() == end;
         let Stage::Open(file) = &chunk.stage else { return };
         // After a failure the chunk waits for the end, when the rename is tried again.
-        if !complete || stream.phase != Phase::Open || self.standing == MemberState::Failed {
+        if !complete || stream.phase != Phase::Open || self.state == MemberState::Failed {
             return;
         }
         let file = file.clone();

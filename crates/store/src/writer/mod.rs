@@ -146,7 +146,7 @@ impl WriterError {
 pub fn spawn(
     member: &Member,
     lanes: Vec<CaptureQueue>,
-    gauge: Arc<WriterMetrics>,
+    metrics: Arc<WriterMetrics>,
     reports: mpsc::Sender<WriterEvent>,
     wake: Arc<Notifier>,
     settings: Settings,
@@ -156,22 +156,22 @@ pub fn spawn(
     let thread_error = |source| WriterError::Thread { root: root.clone(), source };
     let mut settings = settings;
     let run = move || {
-        let standing = settings.thread_config.apply();
+        let state = settings.thread_config.apply();
         // The ring belongs to the thread that makes it.
         let mut disk = match Local::new(&owner, waker) {
             Ok(disk) => disk,
             Err(error) => return drop(ready.send(Err(error))),
         };
         let unpinned = disk.pin(&std::mem::take(&mut settings.memory)).err();
-        if ready.send(Ok((standing, unpinned))).is_ok() {
+        if ready.send(Ok((state, unpinned))).is_ok() {
             let root = owner.root().to_owned();
-            Engine::new(disk, owner.uuid(), root, lanes, gauge, reports, settings).run();
+            Engine::new(disk, owner.uuid(), root, lanes, metrics, reports, settings).run();
         }
     };
     let name = format!("fb-write-{}", member_name(member));
     let thread = std::thread::Builder::new().name(name).spawn(run).map_err(thread_error)?;
     match answer.recv() {
-        Ok(Ok((standing, unpinned))) => Ok(WriterThread::new(thread, wake, standing, unpinned)),
+        Ok(Ok((state, unpinned))) => Ok(WriterThread::new(thread, wake, state, unpinned)),
         Ok(Err(source)) => Err(WriterError::Ring { root, source }),
         Err(_) => Err(thread_error(io::Error::other("it died at once"))),
     }
@@ -288,13 +288,13 @@ pub(super) struct Engine<D: Disk> {
     root: PathBuf,
     settings: Settings,
     gates: Vec<Gate>,
-    gauge: Arc<WriterMetrics>,
+    metrics: Arc<WriterMetrics>,
     reports: mpsc::Sender<WriterEvent>,
     streams: BTreeMap<Key, MemberStream<D::File>>,
     /// Blocks that wait for the disk, in the order of arrival.
     ready: VecDeque<(Key, u32, u64)>,
     flying_bytes: u64,
-    standing: MemberState,
+    state: MemberState,
     /// The time when rounds were last due, and the bytes written since.
     tick: Duration,
     fresh_bytes: u64,
@@ -309,7 +309,7 @@ impl<D: Disk> Engine<D> {
         member: Uuid,
         root: PathBuf,
         lanes: Vec<CaptureQueue>,
-        gauge: Arc<WriterMetrics>,
+        metrics: Arc<WriterMetrics>,
         reports: mpsc::Sender<WriterEvent>,
         settings: Settings,
     ) -> Self {
@@ -324,12 +324,12 @@ impl<D: Disk> Engine<D> {
             root,
             settings,
             gates: gates.collect(),
-            gauge,
+            metrics,
             reports,
             streams: BTreeMap::new(),
             ready: VecDeque::new(),
             flying_bytes: 0,
-            standing: MemberState::Taking,
+            state: MemberState::Taking,
             tick,
             fresh_bytes: 0,
             buffers: vec![],

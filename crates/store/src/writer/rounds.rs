@@ -72,7 +72,7 @@ impl<D: Disk> Engine<D> {
         let (ordinal, since) = (0, self.desk.disk.now());
         let flight = Flight { ordinal, offset, bytes, written: 0, since };
         let grow = (!stream.index_growing
-            && self.standing == MemberState::Taking
+            && self.state == MemberState::Taking
             && offset + u64::from(bytes) + INDEX_STEP_BYTES / 2 > stream.index_space)
             .then(|| Operation::Extend {
                 file: file.clone(),
@@ -144,7 +144,7 @@ impl<D: Disk> Engine<D> {
     pub(super) fn publish(&mut self, key: Key, blocks: &[Landed]) {
         let Some(stream) = self.streams.get_mut(&key) else { return };
         let took = self.desk.disk.now().saturating_sub(stream.round_since);
-        self.gauge.longest_sync_ns.fetch_max(took.as_nanos() as u64, Relaxed);
+        self.metrics.longest_sync_ns.fetch_max(took.as_nanos() as u64, Relaxed);
         for block in blocks {
             if let Some(chunk) = stream.chunks.get_mut(&block.chunk) {
                 chunk.unpublished -= 1;

@@ -331,13 +331,13 @@ fn write_all(time: Duration, disks: &[Disk]) -> Result<Written, Error> {
         let member = &disk.member;
         let io = |source| Error::Directory { path: member.root().to_owned(), source };
         let way = Way::new(BLOCKS).map_err(io)?;
-        let gauge = way.gauge.clone();
+        let metrics = way.metrics.clone();
         let settings = store::Settings::of_member(number);
         let writer =
-            store::spawn(member, vec![way.taker], way.gauge, tell.clone(), way.wake, settings)?;
+            store::spawn(member, vec![way.taker], way.metrics, tell.clone(), way.wake, settings)?;
         let feeder = Feeder::new(way.feeder, BLOCKS, geometry).map_err(io)?;
         let most = disk.room()? / u64::from(BLOCK_BYTES);
-        lanes.push((feeder, writer, gauge, most, 0u64));
+        lanes.push((feeder, writer, metrics, most, 0u64));
     }
     drop(tell);
     let (began, cpu) = (Instant::now(), process_cpu_seconds());
@@ -377,12 +377,12 @@ fn write_all(time: Duration, disks: &[Disk]) -> Result<Written, Error> {
     }
     let (seconds, cpu_seconds) = (began.elapsed().as_secs_f64(), process_cpu_seconds() - cpu);
     let mut written = Written { bytes: 0, seconds, cpu_seconds, longest_write_ns: 0 };
-    for (feeder, writer, gauge, _, handed) in lanes {
+    for (feeder, writer, metrics, _, handed) in lanes {
         drop(feeder);
         writer.join().map_err(|_| Error::Failed)?;
         written.bytes += handed * u64::from(BLOCK_BYTES);
         written.longest_write_ns =
-            written.longest_write_ns.max(gauge.longest_write_ns.load(Relaxed));
+            written.longest_write_ns.max(metrics.longest_write_ns.load(Relaxed));
     }
     let files = disks.iter().filter_map(|disk| disk.member.nameless_files());
     files.for_each(|files| files.clear());

@@ -71,7 +71,7 @@ pub struct Way {
     /// The end of the thread that empties them.
     pub taker: store::CaptureQueue,
     /// The shared counters.
-    pub gauge: Arc<WriterMetrics>,
+    pub metrics: Arc<WriterMetrics>,
     /// Wakes the taker.
     pub wake: Arc<Notifier>,
 }
@@ -79,13 +79,13 @@ pub struct Way {
 impl Way {
     /// A queue with room for this number of blocks, and for the end of a stream.
     pub fn new(blocks: usize) -> io::Result<Self> {
-        let (commands, asked) = rtrb::RingBuffer::new(blocks + WriterQueue::FINISHES);
+        let (commands, requested) = rtrb::RingBuffer::new(blocks + WriterQueue::FINISHES);
         let (returned, answers) = rtrb::RingBuffer::new(blocks);
-        let gauge = Arc::new(WriterMetrics::default());
+        let metrics = Arc::new(WriterMetrics::default());
         let wake = Arc::new(Notifier::new()?);
-        let feeder = WriterQueue::new(commands, answers, gauge.clone(), wake.clone(), blocks);
-        let taker = store::CaptureQueue { commands: asked, returned };
-        Ok(Self { feeder, taker, gauge, wake })
+        let feeder = WriterQueue::new(commands, answers, metrics.clone(), wake.clone(), blocks);
+        let taker = store::CaptureQueue { commands: requested, returned };
+        Ok(Self { feeder, taker, metrics, wake })
     }
 }
 
@@ -93,7 +93,7 @@ impl Way {
 /// other end of the queue is dropped.
 pub fn spawn_taker(
     mut lane: store::CaptureQueue,
-    gauge: Arc<WriterMetrics>,
+    metrics: Arc<WriterMetrics>,
     wake: Arc<Notifier>,
     mut seen: impl FnMut(&FullBlock) + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
@@ -102,8 +102,8 @@ pub fn spawn_taker(
             while let Ok(command) = lane.commands.pop() {
                 let WriterCommand::Write(filled) = command else { continue };
                 seen(&filled);
-                gauge.backlog_bytes.fetch_sub(filled.bytes.into(), Ordering::Relaxed);
-                gauge.written_bytes.fetch_add(filled.bytes.into(), Ordering::Relaxed);
+                metrics.backlog_bytes.fetch_sub(filled.bytes.into(), Ordering::Relaxed);
+                metrics.written_bytes.fetch_add(filled.bytes.into(), Ordering::Relaxed);
                 let FullBlock { block, stream_ref, bytes, .. } = filled;
                 // If the feeder has gone, the block is dropped.
                 let _ = lane.returned.push(WriterReply::Written { block, stream_ref, bytes });
@@ -256,7 +256,7 @@ fn feeder_and_taker(
     seen: impl FnMut(&FullBlock) + Send + 'static,
 ) -> Result<(Feeder, JoinHandle<()>), Error> {
     let way = Way::new(BLOCKS).map_err(Error::SetUp)?;
-    let taker = spawn_taker(way.taker, way.gauge, way.wake, seen).map_err(Error::SetUp)?;
+    let taker = spawn_taker(way.taker, way.metrics, way.wake, seen).map_err(Error::SetUp)?;
     let geometry = Geometry::of_bytes(BLOCK_BYTES.into(), 64 * u64::from(BLOCK_BYTES));
     let feeder = Feeder::new(way.feeder, BLOCKS, geometry).map_err(Error::SetUp)?;
     Ok((feeder, taker))

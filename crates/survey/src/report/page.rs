@@ -49,7 +49,7 @@ pub fn banners(result: &BenchResult) -> Markup {
                 strong { (if verdict.holds { "PASS" } else { "FAIL" }) }
                 p {
                     (verdict.sentence.trim_end_matches('.'))
-                    ". Asked for: " (text::asked(verdict))
+                    ". Asked for: " (text::requested(verdict))
                     "; sustained: " (text::in_unit(verdict.sustained.0 as f64, verdict.in_bits))
                     " (margin " (text::share(verdict.margin)) ")."
                 }

@@ -182,10 +182,10 @@ fn table(drives: &[Drive]) -> (Vec<String>, Vec<Vec<String>>) {
     let mut heads: Vec<String> = ["", "runs", "disks"].map(str::to_owned).to_vec();
     heads.extend(KINDS.iter().map(|kind| kind.name.to_owned()));
     heads.push("sustained".into());
-    let asked: Vec<&Verdict> = drives.iter().filter_map(Drive::verdict).collect();
-    if let Some(first) = asked.first() {
+    let requested: Vec<&Verdict> = drives.iter().filter_map(Drive::verdict).collect();
+    if let Some(first) = requested.first() {
         let duty = duty_of_all(drives);
-        heads.push(match asked.iter().all(|verdict| verdict.required == first.required) {
+        heads.push(match requested.iter().all(|verdict| verdict.required == first.required) {
             true => format!("holds {}{duty}?", both(first.required)),
             false => "holds what was asked for?".into(),
         });
@@ -195,7 +195,7 @@ fn table(drives: &[Drive]) -> (Vec<String>, Vec<Vec<String>>) {
         let mut row = vec![drive.name.clone(), drive.results.len().to_string(), disks.to_string()];
         row.extend(drive.figures().map(rate));
         row.push(rate(drive.sustained()));
-        if !asked.is_empty() {
+        if !requested.is_empty() {
             row.push(match drive.verdict() {
                 None => "not judged".into(),
                 Some(verdict) if verdict.holds => "HOLDS".into(),

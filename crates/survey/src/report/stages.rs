@@ -91,7 +91,7 @@ pub fn section(result: &BenchResult) -> Markup {
     };
     let line = result.verdict.as_ref().map(|verdict| {
         let required = verdict.required.0 as f64;
-        (required, format!("asked for: {}", text::asked(verdict)))
+        (required, format!("asked for: {}", text::requested(verdict)))
     });
     let floor = slowest(&result.stages).map_or(0.0, |stage| stage.rate.mean);
     let beyond = |stage: &&Stage| floor > 0.0 && stage.rate.mean > BEYOND * floor;

@@ -39,7 +39,7 @@ pub fn in_unit(bytes_per_s: f64, in_bits: bool) -> String {
 }
 
 /// The required rate of a verdict, in the unit that was typed.
-pub fn asked(verdict: &crate::bench::result::Verdict) -> String {
+pub fn requested(verdict: &crate::bench::result::Verdict) -> String {
     in_unit(verdict.required.0 as f64, verdict.in_bits)
 }
 

@@ -3,7 +3,7 @@
 use fullbore_core::device::{CHUNK_BYTES, Direction, Session, Span, Status};
 
 use super::rig::Source;
-use super::run::{CHUNK, Failure, Run, demand};
+use super::run::{CHUNK, Failure, Run, ensure};
 
 /// Writes sessions at adjacent addresses, out of order; reads them in another order, and then all of it.
 pub fn are_kept(run: &mut Run) -> Result<(), Failure> {
@@ -56,10 +56,10 @@ pub fn are_refused(run: &mut Run) -> Result<(), Failure> {
             let way = if direction == Direction::Write { "writing" } else { "reading" };
             run.info(format!("{way} with {what}"));
             let status = attempt(run, direction, first, last)?;
-            demand(status.error == Some(name), || {
+            ensure(status.error == Some(name), || {
                 format!("{way} with {what} is refused as {:?}, and not as {name}", status.error)
             })?;
-            demand(status.bytes == 0 && status.captured_last.is_none(), || {
+            ensure(status.bytes == 0 && status.captured_last.is_none(), || {
                 format!("{way} with {what} moved {} bytes", status.bytes)
             })?;
             run.info(format!("status: {name}, as expected"));
@@ -91,7 +91,7 @@ fn ends_where_it_says(run: &mut Run) -> Result<(), Failure> {
     let mut bytes = 0;
     let read = run.rig.read(end..end + CHUNK, &mut |got, _| bytes += got.len());
     let nothing = read.is_err() || bytes == 0;
-    demand(nothing, || {
+    ensure(nothing, || {
         format!(
             "the target says that it ends at {:#x}, and {bytes} bytes are read behind that: its size is false, \
              or addresses wrap around",

@@ -2,7 +2,7 @@
 
 use fullbore_core::pattern::Diagnosis;
 
-use super::run::{CHUNK, Failure, Run, demand, good};
+use super::run::{CHUNK, Failure, Run, ensure, good};
 
 const CHUNKS: u64 = 10;
 
@@ -16,8 +16,8 @@ pub fn finds_what_is_wrong(run: &mut Run) -> Result<(), Failure> {
     let mut got = 0;
     run.rig.read(0..CHUNKS * CHUNK, &mut |bytes, _| got += bytes.len() as u64)?;
     let wanted = (CHUNKS + 1) * CHUNK;
-    demand(got < wanted, || format!("{got} bytes came, and {wanted} of them are too many"))?;
-    demand(got == CHUNKS * CHUNK, || {
+    ensure(got < wanted, || format!("{got} bytes came, and {wanted} of them are too many"))?;
+    ensure(got == CHUNKS * CHUNK, || {
         format!("short read: {got} bytes came, and {} were asked for", CHUNKS * CHUNK)
     })?;
     run.info(format!("length error, as expected: {} bytes less than {wanted}", wanted - got));
@@ -27,10 +27,10 @@ pub fn finds_what_is_wrong(run: &mut Run) -> Result<(), Failure> {
     let Some(first) = report.first() else {
         return Err(Failure::Found("the data was taken for that of another seed".into()));
     };
-    demand(first.diagnosis == Diagnosis::Stale { seed: Some(seed) }, || {
+    ensure(first.diagnosis == Diagnosis::Stale { seed: Some(seed) }, || {
         format!("the data of seed {seed} was taken for something else: {first}")
     })?;
-    demand(first.first / 16 == 0 && report.wrong_blocks == CHUNKS, || {
+    ensure(first.first / 16 == 0 && report.wrong_blocks == CHUNKS, || {
         format!("the first wrong byte is {:#x}, and 0x0 is right", first.first)
     })?;
     run.info(format!("seed error at {:#x}, as expected: {}", first.first, first.diagnosis));
@@ -57,7 +57,7 @@ fn a_bit_is_found(run: &mut Run, seed: u64) -> Result<(), Failure> {
         }
     })?;
     let right = found.is_some_and(|it| (it.first, it.wrong_bits) == (place, 1));
-    demand(right, || match found {
+    ensure(right, || match found {
         None => "the changed bit was not found".into(),
         Some(mismatch) => format!("one bit was changed at {place:#x}, and found: {mismatch}"),
     })?;

@@ -14,7 +14,7 @@ use fullbore_core::device::{Action, Direction, Event, Session, Word};
 use fullbore_core::pattern::Diagnosis;
 
 use super::rig::{Ending, Source};
-use super::run::{CHUNK, Failure, Run, demand, words};
+use super::run::{CHUNK, Failure, Run, ensure, words};
 
 /// Test 05.
 pub fn by_abort(run: &mut Run) -> Result<(), Failure> {
@@ -43,17 +43,17 @@ fn ended(run: &mut Run, event: Event, word: Word) -> Result<(), Failure> {
     run.rig.write(&mut session, &mut source, Some(ending))?;
     run.wrote(&session, new);
     run.info(format!("set {}", if event == Event::Abort { "abort" } else { "stop" }));
-    demand(session.status().has(word), || format!("it ended as {}", words(&session.status())))?;
+    ensure(session.status().has(word), || format!("it ended as {}", words(&session.status())))?;
     flushed(run, &mut session, &mut source, event)?;
 
     let status = session.status();
     let all = status.bytes + status.dropped_bytes + status.flushed_bytes;
-    demand(all == span.bytes(), || format!("of {} bytes {all} are accounted for", span.bytes()))?;
+    ensure(all == span.bytes(), || format!("of {} bytes {all} are accounted for", span.bytes()))?;
     if event == Event::Stop {
-        demand(status.dropped_bytes == 0, || "a stop finishes what is held".into())?;
+        ensure(status.dropped_bytes == 0, || "a stop finishes what is held".into())?;
     }
     let captured = status.captured_last.unwrap_or(0);
-    demand(captured < span.last(), || "it came to its end before it could be ended".into())?;
+    ensure(captured < span.last(), || "it came to its end before it could be ended".into())?;
     run.info(format!("captured last address: {captured:#x}"));
     boundary(run, chunks, (old, new), span.first() + status.bytes)
 }
@@ -67,16 +67,16 @@ fn flushed(
 ) -> Result<(), Failure> {
     let flushing = session.status().has(Word::FlushInProgress);
     if event == Event::Abort {
-        demand(flushing, || "an abort flushes by itself, and this did not".into())?;
+        ensure(flushing, || "an abort flushes by itself, and this did not".into())?;
         run.info("aborted: the flush runs by itself");
     } else {
-        demand(!flushing, || "a stop waits to be told to flush, and this did not".into())?;
+        ensure(!flushing, || "a stop waits to be told to flush, and this did not".into())?;
         run.info("stopped: the flush is run by command");
-        demand(session.step(Event::Flush) == Some(Action::Flush), || "it does not flush".into())?;
+        ensure(session.step(Event::Flush) == Some(Action::Flush), || "it does not flush".into())?;
     }
     run.rig.flush(session, source);
-    demand(source.is_done(), || "the source is not done".into())?;
-    demand(session.status().has(Word::FlushFinished), || "the flush does not finish".into())?;
+    ensure(source.is_done(), || "the source is not done".into())?;
+    ensure(session.status().has(Word::FlushFinished), || "the flush does not finish".into())?;
     run.info("source done, flush finished");
     Ok(())
 }
@@ -95,10 +95,10 @@ fn boundary(
     };
     // Rounded to a beat of 16 bytes: a byte is equal for two seeds once in 256 times.
     let beat = first.first / 16 * 16;
-    demand(beat == expected, || {
+    ensure(beat == expected, || {
         format!("the first error is at {beat:#x}, and {expected:#x} is right: {first}")
     })?;
-    demand(first.diagnosis == Diagnosis::Stale { seed: Some(old) }, || {
+    ensure(first.diagnosis == Diagnosis::Stale { seed: Some(old) }, || {
         format!("behind the captured address lies what was never there: {first}")
     })?;
     run.info(format!("first old data at {beat:#x}, matches expected {expected:#x}"));

@@ -71,7 +71,7 @@ impl Faulty {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<u32> {
         self.writes += 1;
         let nth = |every: u64| self.writes.is_multiple_of(every);
-        let asked = bytes.len() as u32;
+        let requested = bytes.len() as u32;
         let (mut at, mut end) = (offset as usize, offset as usize + bytes.len());
         let mut bytes = bytes.to_vec();
         match self.fault {
@@ -99,7 +99,7 @@ impl Faulty {
         let end = end.min(self.cached.len());
         let length = end.saturating_sub(at);
         self.cached[at..end].copy_from_slice(&bytes[..length]);
-        Ok(asked)
+        Ok(requested)
     }
 
     fn read(&mut self, offset: u64, into: &mut [u8]) -> u32 {

@@ -3,7 +3,7 @@
 use fullbore_core::device::{Action, Direction, Event, Session, Word};
 
 use super::rig::Source;
-use super::run::{CHUNK, Failure, Run, demand, words};
+use super::run::{CHUNK, Failure, Run, ensure, words};
 
 /// A session of one chunk, and a source of two: the extra chunk is flushed, and not written.
 pub fn is_flushed(run: &mut Run) -> Result<(), Failure> {
@@ -13,16 +13,16 @@ pub fn is_flushed(run: &mut Run) -> Result<(), Failure> {
     let mut source = Source::new(run.pattern(seed), CHUNK, 2 * CHUNK);
     run.rig.write(&mut session, &mut source, None)?;
     run.wrote(&session, seed);
-    demand(session.status().has(Word::Finished), || "the session is not finished".into())?;
-    demand(source.left() == CHUNK, || format!("{} bytes are left, not a chunk", source.left()))?;
+    ensure(session.status().has(Word::Finished), || "the session is not finished".into())?;
+    ensure(source.left() == CHUNK, || format!("{} bytes are left, not a chunk", source.left()))?;
     run.info(format!("source not done: {} bytes left over", source.left()));
-    demand(session.step(Event::Flush) == Some(Action::Flush), || "it does not flush".into())?;
+    ensure(session.step(Event::Flush) == Some(Action::Flush), || "it does not flush".into())?;
     run.rig.flush(&mut session, &mut source);
-    demand(source.is_done(), || "the source is not done".into())?;
+    ensure(source.is_done(), || "the source is not done".into())?;
     run.info("source done");
     let status = session.status();
-    demand(status.has(Word::FlushFinished), || format!("after a flush: {}", words(&status)))?;
-    demand(status.flushed_bytes == CHUNK, || format!("{} bytes flushed", status.flushed_bytes))?;
+    ensure(status.has(Word::FlushFinished), || format!("after a flush: {}", words(&status)))?;
+    ensure(status.flushed_bytes == CHUNK, || format!("{} bytes flushed", status.flushed_bytes))?;
     run.info("flush finished");
     run.audit(0..4 * CHUNK)
 }
@@ -41,13 +41,13 @@ pub fn is_flushed_after_a_write(run: &mut Run) -> Result<(), Failure> {
     run.rig.write(&mut session, &mut source, None)?;
     run.wrote(&session, seed);
     let status = session.status();
-    demand(status.has(Word::FlushInProgress), || {
+    ensure(status.has(Word::FlushInProgress), || {
         format!("no flush began after the last chunk: {}", words(&status))
     })?;
     run.info("flush in progress, as expected");
     run.rig.flush(&mut session, &mut source);
-    demand(source.is_done(), || "the source is not done".into())?;
-    demand(session.status().has(Word::FlushFinished), || "the flush does not finish".into())?;
+    ensure(source.is_done(), || "the source is not done".into())?;
+    ensure(session.status().has(Word::FlushFinished), || "the flush does not finish".into())?;
     run.info("source done, flush finished");
     is_safe(run, chunks)
 }
@@ -58,7 +58,7 @@ fn is_safe(run: &mut Run, chunks: u64) -> Result<(), Failure> {
     run.rig.sync()?;
     match (before, run.rig.medium.syncs_done()) {
         (Some(before), Some(after)) => {
-            demand(after > before, || {
+            ensure(after > before, || {
                 "a sync was said to be done, and the device, whose cache loses its content without \
                  power, was never told to write it"
                     .into()
@@ -87,17 +87,17 @@ pub fn ends_early(run: &mut Run) -> Result<(), Failure> {
     run.wrote(&session, seed);
     let status = session.status();
     run.info(format!("the source ended after {bytes} bytes of {}: {}", 4 * CHUNK, words(&status)));
-    demand(status.words == [Word::Finished, Word::EarlyEnd], || {
+    ensure(status.words == [Word::Finished, Word::EarlyEnd], || {
         format!("`finished early-end` expected, and it is `{}`", words(&status))
     })?;
-    demand(status.captured_last == Some(3 * CHUNK), || {
+    ensure(status.captured_last == Some(3 * CHUNK), || {
         format!("the last address is {:x?}, and 0x60000 is right", status.captured_last)
     })?;
-    demand(status.bytes == bytes, || format!("{} bytes are said to be written", status.bytes))?;
+    ensure(status.bytes == bytes, || format!("{} bytes are said to be written", status.bytes))?;
     run.info(format!("captured last address: {:#x}", 3 * CHUNK));
     session.step(Event::Flush);
     run.rig.flush(&mut session, &mut source);
-    demand(session.status().has(Word::FlushFinished), || "the flush does not finish".into())?;
+    ensure(session.status().has(Word::FlushFinished), || "the flush does not finish".into())?;
     run.info("flush finished");
     run.audit(0..8 * CHUNK)
 }

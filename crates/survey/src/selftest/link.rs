@@ -15,7 +15,7 @@ use std::str::FromStr;
 use serde::Serialize;
 
 use super::medium::{Link, Look, transfers};
-use super::run::{CHUNK, Failure, Run, demand};
+use super::run::{CHUNK, Failure, Run, ensure};
 
 /// The rate of each PCI Express generation from the first on, in units of 0.1 GT/s.
 const GENERATIONS: [u64; 7] = [25, 50, 80, 160, 320, 640, 1280];
@@ -110,12 +110,12 @@ pub fn at_last(run: &mut Run, first: &Look) -> Result<(), Failure> {
     if let Err(Failure::Found(_)) = judged {
         return judged;
     }
-    demand(look.bytes == first.bytes, || {
+    ensure(look.bytes == first.bytes, || {
         format!("the target had {} bytes, and now has {}", first.bytes, look.bytes)
     })?;
-    demand(look.link == first.link, || "the link has changed since the first test".into())?;
+    ensure(look.link == first.link, || "the link has changed since the first test".into())?;
     let (before, after) = (first.errors.unwrap_or(0), look.errors.unwrap_or(0));
-    demand(after <= before, || {
+    ensure(after <= before, || {
         format!("the kernel has counted {} errors of the device meanwhile", after - before)
     })?;
     judged
@@ -163,7 +163,7 @@ fn meets(link: &Link, expected: ExpectedLink) -> Result<(), Failure> {
     let port = link.port_speed.as_deref().zip(link.port_width);
     let port = port.map(|(speed, width)| ("the port above the drive", speed, width));
     for (what, speed, width) in [("the link", &*link.speed, link.width)].into_iter().chain(port) {
-        demand(expected.is_met(speed, width), || {
+        ensure(expected.is_met(speed, width), || {
             format!(
                 "{what} runs at {speed} x{width}, and {expected} is expected: a wrong or bad slot, cable or contact"
             )
@@ -180,7 +180,7 @@ fn is_the_best(link: &Link) -> Result<(), Failure> {
         )));
     }
     let slow = transfers(&link.speed) < transfers(&link.best_speed) || link.width < link.best_width;
-    demand(!slow, || {
+    ensure(!slow, || {
         format!(
             "the link runs at {} x{}, and both ends can {} x{}: a bad slot, cable or contact",
             link.speed, link.width, link.best_speed, link.best_width

@@ -238,14 +238,14 @@ impl<'a> Rig<'a> {
     ) -> Result<u64, Trouble> {
         let (first, total) = (range.start, range.end - range.start);
         let request = self.request_bytes(total);
-        let (mut asked, mut delivered) = (0, 0);
+        let (mut requested, mut delivered) = (0, 0);
         let mut done: BTreeMap<u64, (Block, u64)> = BTreeMap::new();
         loop {
-            while asked < total && self.parts.len() < self.depth {
+            while requested < total && self.parts.len() < self.depth {
                 let Some(block) = self.pool.take() else { break };
-                let bytes = request.min(total - asked);
-                self.submit(Direction::Read, first, asked, block, (0, bytes as u32));
-                asked += bytes;
+                let bytes = request.min(total - requested);
+                self.submit(Direction::Read, first, requested, block, (0, bytes as u32));
+                requested += bytes;
             }
             let mut trouble = None;
             for (at, block, result) in self.returned(Direction::Read, first)? {

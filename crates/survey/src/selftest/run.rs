@@ -35,7 +35,7 @@ pub enum Failure {
 }
 
 /// Returns a failure unless the condition holds.
-pub fn demand(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), Failure> {
+pub fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), Failure> {
     if holds { Ok(()) } else { Err(Failure::Found(otherwise())) }
 }
 
@@ -161,7 +161,7 @@ impl<'a> Run<'a> {
         let took = begun.elapsed();
         let status = session.status();
         self.wrote(&session, seed);
-        demand(status.words == [Word::Finished] && status.bytes == span.bytes(), || {
+        ensure(status.words == [Word::Finished] && status.bytes == span.bytes(), || {
             format!("writing {chunks} chunks ended as {}", words(&status))
         })?;
         Ok(took)
@@ -191,7 +191,7 @@ impl<'a> Run<'a> {
         let mut take = |bytes: &[u8], offset: u64| report.take(&checker, bytes, offset);
         let got = self.rig.read(range, &mut take)?;
         let took = begun.elapsed();
-        demand(got == span.bytes(), || short(first, got, span.bytes()))?;
+        ensure(got == span.bytes(), || short(first, got, span.bytes()))?;
         Ok((report, took))
     }
 
@@ -226,7 +226,7 @@ impl<'a> Run<'a> {
             }
         };
         let got = self.rig.read(range.clone(), &mut take)?;
-        demand(got == range.end - range.start, || {
+        ensure(got == range.end - range.start, || {
             short(range.start, got, range.end - range.start)
         })?;
         good(&report)

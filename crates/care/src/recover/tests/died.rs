@@ -117,11 +117,11 @@ fn a_chunk_is_cut_at_the_first_block_after_the_mark_that_is_not_whole() {
     let laid = store.lay_down("r1_a", &[StreamPlan::vdif("a").unmarked(4)]);
     let scan = opened(&store, &laid);
     // Members hold 16 blocks each, distributed by threes; 29 is the last but one of its chunk.
-    let placed = &scan.streams[0].blocks[28];
-    assert_eq!(placed.block.offset, 16384);
-    let mut chunk = fs::read(placed.path.as_path()).unwrap();
+    let in_place = &scan.streams[0].blocks[28];
+    assert_eq!(in_place.block.offset, 16384);
+    let mut chunk = fs::read(in_place.path.as_path()).unwrap();
     chunk[16384 + 5000] ^= 1;
-    fs::write(placed.path.as_path(), &chunk).unwrap();
+    fs::write(in_place.path.as_path(), &chunk).unwrap();
     let recovery = recovered(&store, &laid);
     let stream = &recovery.streams[0];
     assert_eq!((stream.cut, stream.lost, stream.blocks), (2, 2, 30));
@@ -172,10 +172,10 @@ fn a_recovery_that_dies_at_any_step_can_be_run_again_with_the_same_result() {
         let plans = [plans().remove(0).unrecorded(1), plans().remove(1).unmarked(3)];
         let laid = store.lay_down("r1_a", &plans);
         let scan = opened(&store, &laid);
-        let placed = scan.streams[1].blocks.last().unwrap();
-        let mut chunk = fs::read(placed.path.as_path()).unwrap();
-        chunk[placed.block.offset as usize + 9] ^= 1;
-        fs::write(placed.path.as_path(), &chunk).unwrap();
+        let in_place = scan.streams[1].blocks.last().unwrap();
+        let mut chunk = fs::read(in_place.path.as_path()).unwrap();
+        chunk[in_place.block.offset as usize + 9] ^= 1;
+        fs::write(in_place.path.as_path(), &chunk).unwrap();
         (store, laid)
     };
     let result = |store: &Store, laid: &Laid| {

@@ -299,7 +299,7 @@ fn had(roots: &[PathBuf], laid: &Laid) -> Vec<std::collections::BTreeMap<u64, Ve
     let of = |stream: &fullbore_store::reader::StoredStream| {
         let items = stream.read(0..stream.blocks.len(), settings).unwrap();
         let blocks = items.filter_map(|item| match item {
-            Item::Block(block) => Some((block.placed.block.sequence, block.bytes().to_vec())),
+            Item::Block(block) => Some((block.location.block.sequence, block.bytes().to_vec())),
             Item::Lost(_) => None,
         });
         blocks.collect()

@@ -10,7 +10,7 @@ use clap::{Args as Arguments, ValueEnum};
 use fullbore_core::duty::Duty;
 use fullbore_core::memory_budget::FILLING;
 use fullbore_core::pattern::Pattern;
-use fullbore_core::units::{AskedRate, ByteRate, ByteSize};
+use fullbore_core::units::{ByteRate, ByteSize, RequestedRate};
 use fullbore_survey::bench::disk::{self, Long, Settings, Watcher, fio, sweep};
 use fullbore_survey::bench::environment::Roots;
 use fullbore_survey::bench::history;
@@ -179,7 +179,7 @@ struct LongArgs {
 struct Judge {
     /// The rate that the disk must sustain; else the exit code is 1.
     #[arg(long, value_name = "RATE")]
-    require: Option<AskedRate>,
+    require: Option<RequestedRate>,
     /// Size of one recording. If the rate of a disk drops for good, the rate after the last drop counts; with this option,
     /// the rate at this size.
     #[arg(long, value_name = "SIZE")]
@@ -345,7 +345,7 @@ impl Args {
         );
         let rates = [
             ("--rate", self.long.rate),
-            ("--require", self.judge.require.map(|asked| asked.rate)),
+            ("--require", self.judge.require.map(|requested| requested.rate)),
             ("--spec", self.judge.spec),
             ("--spec-read", self.judge.spec_read),
         ];
@@ -365,8 +365,8 @@ impl Args {
             fio: Some(fio),
             spec: self.judge.spec,
             spec_read: self.judge.spec_read,
-            require: self.judge.require.map(|asked| asked.rate),
-            in_bits: self.judge.require.is_some_and(|asked| asked.in_bits),
+            require: self.judge.require.map(|requested| requested.rate),
+            in_bits: self.judge.require.is_some_and(|requested| requested.in_bits),
             capacity: self.judge.capacity.map(|size| size.0),
             tbw: self.judge.tbw,
             drive_writes: self.judge.dwpd.map(|writes| (writes, self.judge.warranty)),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args as Arguments;
-use fullbore_core::units::{AskedRate, ByteRate};
+use fullbore_core::units::{ByteRate, RequestedRate};
 use fullbore_survey::bench::result::{BenchResult, Kind, Level, Verdict};
 use fullbore_survey::bench::{environment, history};
 use fullbore_survey::report;
@@ -17,7 +17,7 @@ use crate::output::{self, FOUND, GOOD, Output, REFUSED};
 pub struct ResultOutput {
     /// The rate that must be sustained; else the exit code is 1
     #[arg(long, value_name = "RATE")]
-    pub require: Option<AskedRate>,
+    pub require: Option<RequestedRate>,
     /// Write a self-contained page with charts
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
@@ -40,18 +40,23 @@ pub fn begun(kind: Kind) -> BenchResult {
 }
 
 /// Adds a verdict: `what` sustains `sustained`. An interrupted result gets none.
-pub fn judge(result: &mut BenchResult, required: Option<AskedRate>, what: &str, sustained: f64) {
-    let Some(AskedRate { rate: required, in_bits }) = required.filter(|_| !result.interrupted)
+pub fn judge(
+    result: &mut BenchResult,
+    required: Option<RequestedRate>,
+    what: &str,
+    sustained: f64,
+) {
+    let Some(RequestedRate { rate: required, in_bits }) = required.filter(|_| !result.interrupted)
     else {
         return;
     };
     let margin = if required.0 > 0 { sustained / required.0 as f64 - 1.0 } else { 0.0 };
     let holds = sustained >= required.0 as f64 && sustained > 0.0;
-    let (told, asked) =
+    let (told, requested) =
         (report::in_unit(sustained, in_bits), report::in_unit(required.0 as f64, in_bits));
     let sentence = match holds {
-        true => format!("{what} sustains {told}; {asked} were required."),
-        false => format!("{what} sustains only {told}; {asked} were required."),
+        true => format!("{what} sustains {told}; {requested} were required."),
+        false => format!("{what} sustains only {told}; {requested} were required."),
     };
     let sustained = ByteRate(sustained as u64);
     result.verdict = Some(Verdict { required, in_bits, sustained, holds, margin, sentence });

@@ -99,7 +99,7 @@ fn told(info: &Info) -> String {
 
 fn of_scan(known: &Known, device: &std::path::Path) -> String {
     let Known { scan, completeness, last } = known;
-    let standing = match scan.state {
+    let status = match scan.state {
         State::Recording => format!(
             "is being recorded, or was never sealed: then run `fullbore recover device:{}`",
             device.display()
@@ -111,7 +111,7 @@ fn of_scan(known: &Known, device: &std::path::Path) -> String {
     let ended = scan.ended.map_or("(not sealed)".into(), |time| format!("{time:.3}"));
     let last = last.map_or("none".into(), |last| format!("{last:#x}"));
     let mut text = format!(
-        "\n{} {standing}\n  recorded  {:.3} – {ended}, ended: {}\n  source    {}\n  identity  {}\n  \
+        "\n{} {status}\n  recorded  {:.3} – {ended}, ended: {}\n  source    {}\n  identity  {}\n  \
          size      {} in {} of {}\n  addresses first {:#x}, last {last}\n  holds     {}\n",
         scan.name,
         scan.begun,

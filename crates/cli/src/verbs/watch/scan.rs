@@ -22,14 +22,14 @@ pub fn watch(args: &Args, pages: &mut Pages) -> anyhow::Result<()> {
     let mut looks = 0;
     loop {
         live_scan::settle(&mut follower)?;
-        let over = follower.standing().is_over();
+        let over = follower.status().is_over();
         pages.show(&look(&mut follower, &mut streams, only.as_ref())?)?;
         looks += 1;
         if over || args.looks.is_some_and(|wanted| looks >= wanted) {
             return Ok(());
         }
         let due = Instant::now() + args.every;
-        while Instant::now() < due && !follower.standing().is_over() {
+        while Instant::now() < due && !follower.status().is_over() {
             if !follower.wait(&stop) {
                 return Ok(());
             }

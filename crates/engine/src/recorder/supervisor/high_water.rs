@@ -68,7 +68,7 @@ impl Supervisor {
     /// Returns the member with the largest backlog, if a member has one.
     fn behind(&self) -> String {
         let backlogs =
-            self.running.gauges.iter().map(|it| it.backlog_bytes.load(Ordering::Relaxed));
+            self.running.metrics.iter().map(|it| it.backlog_bytes.load(Ordering::Relaxed));
         match backlogs.enumerate().max_by_key(|(_, bytes)| *bytes) {
             Some((member, bytes)) if bytes > 0 => format!(
                 ", and an overrun is near: {} has {} to write",

@@ -93,11 +93,11 @@ impl Supervisor {
 
     fn notice(&mut self, notice: CaptureEvent, tell: &mut EventHandler<'_>) {
         match notice {
-            CaptureEvent::Opened { scan, shape, format, gauge } => {
+            CaptureEvent::Opened { scan, shape, format, metrics } => {
                 // A stream discovered in one scan continues in all scans begun since.
                 let from = self.scans.iter().position(|s| s.context.uuid == scan).unwrap_or(0);
                 for scan in self.scans.iter_mut().skip(from) {
-                    scan.stream_opened(&shape, format.clone(), gauge.clone());
+                    scan.stream_opened(&shape, format.clone(), metrics.clone());
                     scan.lifecycle.step(Step::Opened(shape.number));
                 }
                 let Some(newest) = self.scans.back() else { return };
@@ -141,9 +141,9 @@ impl Supervisor {
                 scan.lifecycle.step(Step::Ended(number));
                 self.end_with_the_acquisitions(tell);
             }
-            CaptureEvent::Unrecognised { scan, source, gauge } => {
+            CaptureEvent::Unrecognised { scan, source, metrics } => {
                 if let Some(scan) = self.scan_mut(scan) {
-                    scan.unrecognised.insert(source, gauge);
+                    scan.unrecognised.insert(source, metrics);
                 }
             }
             CaptureEvent::Silent { scan, number, source, account } => {
@@ -235,11 +235,11 @@ impl Supervisor {
     fn report(&mut self, report: WriterEvent, tell: &mut EventHandler<'_>) {
         match report {
             WriterEvent::Durable { stream_ref, sequences, bytes } => {
-                let gauges = self.running.gauges.clone();
+                let metrics = self.running.metrics.clone();
                 if let Some(scan) = self.scan_mut(stream_ref.scan) {
                     scan.blocks_durable(stream_ref.number, &sequences, bytes);
                     let stream = &scan.manifest.streams[usize::from(stream_ref.number)];
-                    scan.sink.durable(stream_ref.number, stream, &gauges);
+                    scan.sink.durable(stream_ref.number, stream, &metrics);
                 }
             }
             WriterEvent::Failed { member, why, suspect } => {

@@ -50,7 +50,7 @@ impl Supervisor {
             self.failures[member] = None;
             self.returning[member] = true;
             self.returns[member] += 1;
-            self.running.gauges[member].recalled.store(true, Ordering::Relaxed);
+            self.running.metrics[member].recalled.store(true, Ordering::Relaxed);
             let root = self.path_of(member).display();
             let text = format!("{root} is back, and is used from {scan} on");
             tell(&Event::Note { text });

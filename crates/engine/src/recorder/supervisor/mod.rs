@@ -226,7 +226,7 @@ impl Supervisor {
     /// Returns the bytes received in the scan being recorded.
     fn received_bytes(&self) -> u64 {
         let scan = self.scans.back().expect("a scan is being recorded");
-        scan.gauges.values().map(|gauge| gauge.bytes.load(Ordering::Relaxed)).sum()
+        scan.metrics.values().map(|metrics| metrics.bytes.load(Ordering::Relaxed)).sum()
     }
 
     /// Ends the scan being recorded: the next scan begins as soon as its directories are made, or the recording ends.
@@ -245,7 +245,7 @@ impl Supervisor {
             tell(&Event::Warning { text });
         }
         let mut scan = ActiveScan::plan(name, &self.plan, self.sink.as_ref(), &self.failures, now);
-        scan.manifest.rig.clone_from(&self.running.rig);
+        scan.manifest.host_setup.clone_from(&self.running.host_setup);
         let claimed = scan.claim();
         self.next = Some(NextScan { scan, claimed, since: Instant::now() });
     }
@@ -317,7 +317,7 @@ impl Supervisor {
         let streams = (0..).zip(&before.manifest.streams).map(|(number, stream)| StreamAtCut {
             number,
             source: &stream.source,
-            frames: before.gauges.get(&number).map_or(0, |gauge| gauge.frames.load(Relaxed)),
+            frames: before.metrics.get(&number).map_or(0, |metrics| metrics.frames.load(Relaxed)),
             declared: number < declared,
         });
         for number in self.passing.cut(&streams.collect::<Vec<_>>()) {
@@ -369,7 +369,7 @@ impl Supervisor {
             } else if scan.lifecycle.is_whole() {
                 let basis = SealInputs {
                     sources: self.plan.sources.clone(),
-                    writers: self.running.gauges.clone(),
+                    writers: self.running.metrics.clone(),
                     aborted: self.stopping > 1,
                 };
                 self.seal_tasks.push(SealTask::begin(scan, basis));
@@ -385,10 +385,10 @@ impl Supervisor {
             warnings.into_iter().for_each(|text| tell(&Event::Warning { text }));
             match sealed {
                 Ok(sealed) => tell(&Event::Sealed(Box::new(sealed))),
-                Err(Unsealed { why, books }) => {
+                Err(Unsealed { why, sealed }) => {
                     self.not_sealed(&name, &why, tell);
-                    if let Some(books) = books {
-                        tell(&Event::Unsealed { why, books: Box::new(books) });
+                    if let Some(sealed) = sealed {
+                        tell(&Event::Unsealed { why, sealed: Box::new(sealed) });
                     }
                 }
             }

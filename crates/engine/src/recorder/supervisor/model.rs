@@ -172,7 +172,7 @@ impl World {
         let members: Vec<Member> =
             plan.members().iter().map(|root| Member::open(root).unwrap()).collect();
         let failures = vec![None; members.len()];
-        let gauges = members.iter().map(|_| Arc::new(WriterMetrics::default())).collect();
+        let metrics = members.iter().map(|_| Arc::new(WriterMetrics::default())).collect();
         let writers = members.iter().map(|_| Speaker::default()).collect();
         let config = plan.sink.store().unwrap().clone();
         let chunk = ByteSize(1 << 20);
@@ -193,10 +193,10 @@ impl World {
             threads.push(Capture::of_thread(order, thread, ThreadStatus::default()));
         }
         let running = Running {
-            rig: None,
+            host_setup: None,
             captures: threads,
             writers: Vec::new(),
-            gauges,
+            metrics,
             notices: notice_receiver,
             reports: report_receiver,
         };
@@ -245,7 +245,7 @@ impl World {
     /// Writers read the order to take data again. They report it after they have closed their old files.
     fn see_recalls(&mut self) {
         for member in 0..self.writers.len() {
-            if self.supervisor.running.gauges[member].recalled.swap(false, Relaxed) {
+            if self.supervisor.running.metrics[member].recalled.swap(false, Relaxed) {
                 self.out.remove(&member);
                 if !self.writers[member].gone {
                     self.returning.insert(member);

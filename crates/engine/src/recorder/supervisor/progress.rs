@@ -115,14 +115,14 @@ impl Supervisor {
     fn member_states(&mut self, rate: impl Fn(u64, u64) -> u64) -> Vec<MemberState> {
         let mut states = Vec::with_capacity(self.failures.len());
         for (number, target) in self.sink.targets().iter().enumerate() {
-            let gauge = &self.running.gauges[number];
-            let written = gauge.written_bytes.load(Ordering::Relaxed);
+            let metrics = &self.running.metrics[number];
+            let written = metrics.written_bytes.load(Ordering::Relaxed);
             let before = std::mem::replace(&mut self.told.members[number], written);
             states.push(MemberState {
                 written_bytes: written,
                 rate: rate(written, before),
-                backlog_bytes: gauge.backlog_bytes.load(Ordering::Relaxed),
-                longest_write_ns: gauge.longest_write_ns.load(Ordering::Relaxed),
+                backlog_bytes: metrics.backlog_bytes.load(Ordering::Relaxed),
+                longest_write_ns: metrics.longest_write_ns.load(Ordering::Relaxed),
                 ..target_state(
                     target,
                     self.failures[number].as_deref(),

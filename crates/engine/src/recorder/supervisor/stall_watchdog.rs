@@ -37,15 +37,16 @@ impl StallWatchdog {
 impl Supervisor {
     /// Warns once for each stop request of members that it waits for.
     pub(super) fn check_for_stall(&mut self, tell: &mut EventHandler<'_>) {
-        let gauges = &self.running.gauges;
-        let done = gauges.iter().map(|gauge| gauge.written_bytes.load(Ordering::Relaxed)).sum();
+        let metrics = &self.running.metrics;
+        let done =
+            metrics.iter().map(|metrics| metrics.written_bytes.load(Ordering::Relaxed)).sum();
         let lasts = self.standstill.lasts(done, self.stopping > 0);
         if !lasts || self.stopping <= self.standstill.said {
             return;
         }
         self.standstill.said = self.stopping;
-        let backlog = |member: usize| gauges[member].backlog_bytes.load(Ordering::Relaxed);
-        let mut awaited: Vec<usize> = (0..gauges.len()).filter(|it| backlog(*it) > 0).collect();
+        let backlog = |member: usize| metrics[member].backlog_bytes.load(Ordering::Relaxed);
+        let mut awaited: Vec<usize> = (0..metrics.len()).filter(|it| backlog(*it) > 0).collect();
         if awaited.is_empty() {
             awaited = self.scans.iter().flat_map(|scan| scan.lifecycle.members_awaited()).collect();
             awaited.sort_unstable();

@@ -250,14 +250,14 @@ impl Index {
         number: usize,
     ) -> Result<Self, Error> {
         let address = |source| Error::Address { path: end.path.clone(), source };
-        let asked = end.chunk_bytes().map_err(address)?;
+        let requested = end.chunk_bytes().map_err(address)?;
         let volume = match cleared.is_indexed() {
-            false => Volume::plan(block_device, asked)?,
+            false => Volume::plan(block_device, requested)?,
             true => Volume::open(block_device)?,
         };
         let there = volume.layout().chunk_bytes;
-        if end.chunk.is_some() && asked != there {
-            return Err(Error::OtherChunk { path: end.path.clone(), there, asked });
+        if end.chunk.is_some() && requested != there {
+            return Err(Error::OtherChunk { path: end.path.clone(), there, requested });
         }
         if let Some(block) = needs.least_block_bytes {
             check_blocks(block.min(u64::from(u32::MAX)) as u32, there)?;

@@ -123,10 +123,15 @@ impl MetadataWriters {
             let (requests, receiver) = mpsc::channel();
             let seen = Arc::new(MemberStatus::default());
             seen.free_bytes.store(member.free_bytes().unwrap_or(0), Ordering::Relaxed);
-            let (member, books) = (member.clone(), BTreeMap::new());
+            let (member, streams) = (member.clone(), BTreeMap::new());
             let trials = RetryBackoff { next: Instant::now(), wait: LOOK };
-            let desk =
-                WriterThread { number, member, scans: books, seen: seen.clone(), backoff: trials };
+            let desk = WriterThread {
+                number,
+                member,
+                scans: streams,
+                seen: seen.clone(),
+                backoff: trials,
+            };
             Builder::new().name(format!("scribe{number}")).spawn(move || desk.serve(&receiver))?;
             Ok(MetadataWriter { requests, seen })
         };

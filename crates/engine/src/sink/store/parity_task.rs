@@ -67,22 +67,22 @@ impl ParityTask {
         Self { scan, scheme, roots, shared: Arc::default(), thread: None, failed: None }
     }
 
-    /// Notes a stream that has durable blocks. `gauges` show the backlog of the members.
-    pub fn note(&mut self, number: u16, directory: &str, gauges: &[Arc<WriterMetrics>]) {
+    /// Notes a stream that has durable blocks. `metrics` show the backlog of the members.
+    pub fn note(&mut self, number: u16, directory: &str, metrics: &[Arc<WriterMetrics>]) {
         let mut state = self.shared.lock();
         let _ = state.streams.entry(number).or_insert_with(|| (directory.to_owned(), None));
         drop(state);
-        self.start(gauges);
+        self.start(metrics);
     }
 
-    fn start(&mut self, gauges: &[Arc<WriterMetrics>]) {
+    fn start(&mut self, metrics: &[Arc<WriterMetrics>]) {
         if self.thread.is_some() || self.failed.is_some() {
             return;
         }
         let composer = StripeBuilder::new(self.scan, self.scheme, self.roots.clone());
-        let (shared, gauges) = (self.shared.clone(), gauges.to_vec());
+        let (shared, metrics) = (self.shared.clone(), metrics.to_vec());
         let thread = Builder::new().name("parity".into());
-        match thread.spawn(move || follow(composer, &shared, &gauges)) {
+        match thread.spawn(move || follow(composer, &shared, &metrics)) {
             Ok(thread) => self.thread = Some(thread),
             Err(error) => self.failed = Some(error.to_string()),
         }
@@ -141,10 +141,10 @@ impl Drop for ParityTask {
 fn follow(
     mut composer: StripeBuilder,
     shared: &Shared,
-    gauges: &[Arc<WriterMetrics>],
+    metrics: &[Arc<WriterMetrics>],
 ) -> (Followed, Vec<String>) {
     let leaves = || shared.left.load(Ordering::SeqCst);
-    let busy = || gauges.iter().any(|it| it.backlog_bytes.load(Ordering::Relaxed) > BUSY_BYTES);
+    let busy = || metrics.iter().any(|it| it.backlog_bytes.load(Ordering::Relaxed) > BUSY_BYTES);
     loop {
         let over = shared.over.load(Ordering::SeqCst);
         let state = shared.lock();

@@ -295,9 +295,9 @@ impl BytesCapture {
         let is_full = open.filled == self.layout.geometry.block_bytes as usize;
         if !std::mem::replace(&mut scan.opened, true) {
             let (scan, shape) = (scan.part.context.uuid, self.layout.clone());
-            let (format, gauge) = (Format::Raw, self.metrics.clone());
+            let (format, metrics) = (Format::Raw, self.metrics.clone());
             self.update_metrics();
-            self.tell(CaptureEvent::Opened { scan, shape, format, gauge });
+            self.tell(CaptureEvent::Opened { scan, shape, format, metrics });
         }
         if is_full {
             self.send();

@@ -99,7 +99,7 @@ impl Bench {
     /// Waits until so many bytes are taken from the source, and writes the full blocks.
     fn taken(&mut self, bytes: u64) {
         let metrics = self.wait(|event| match event {
-            CaptureEvent::Opened { gauge, .. } => Some(gauge.clone()),
+            CaptureEvent::Opened { metrics, .. } => Some(metrics.clone()),
             _ => None,
         });
         let since = Instant::now();

@@ -213,7 +213,7 @@ fn verdict(result: &BenchResult, required: ByteRate, in_bits: bool) -> Option<Ve
         true => rate.to_string(),
         false => text::rate(rate.0 as f64),
     };
-    let asked = format!("{}{}", told(required), at(long.duty.as_ref()));
+    let requested = format!("{}{}", told(required), at(long.duty.as_ref()));
     let sustained = long.recommended.sustained;
     let holds = sustained >= required && (long.paced.is_none() || long.overrun_bytes == 0);
     let needed = long.ring_for_rate.iter().find(|row| row.rate == required);
@@ -222,27 +222,27 @@ fn verdict(result: &BenchResult, required: ByteRate, in_bits: bool) -> Option<Ve
     let judged_s = long.settled.map_or(long.write.seconds, |it| it.seconds);
     let sentence = match (holds, needed) {
         (true, Some(row)) if long.paced.is_none() => format!(
-            "{asked} is held: {} of a ring of {ring} were needed over {}{after}",
+            "{requested} is held: {} of a ring of {ring} were needed over {}{after}",
             row.ring,
             seconds(judged_s)
         ),
         (true, _) => {
-            format!("{asked} is held: nothing was lost in {}{after}", seconds(judged_s))
+            format!("{requested} is held: nothing was lost in {}{after}", seconds(judged_s))
         }
         (false, _)
             if long.paced.is_some_and(|rate| rate >= required) && long.overrun_bytes == 0 =>
         {
             format!(
-                "{asked} is not shown to be held: nothing was lost, but with the last sync it was \
+                "{requested} is not shown to be held: nothing was lost, but with the last sync it was \
                  {sustains}; write for longer, or at a --rate somewhat above what is required"
             )
         }
         (false, Some(row)) if !row.unbounded => format!(
-            "{asked} is not held: it needs a ring of {}, and a ring of {ring} holds {sustains}{after}",
+            "{requested} is not held: it needs a ring of {}, and a ring of {ring} holds {sustains}{after}",
             row.ring
         ),
         (false, _) => {
-            format!("{asked} is not held by any ring: the target sustains {sustains}{after}")
+            format!("{requested} is not held by any ring: the target sustains {sustains}{after}")
         }
     };
     let margin = sustained.0 as f64 / required.0.max(1) as f64 - 1.0;

@@ -157,7 +157,7 @@ impl Armed<'_> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trial {
     /// The requested rate of all streams, in bytes per second.
-    pub asked: f64,
+    pub requested: f64,
     /// The rate that the sender reached, in bytes per second.
     pub reached: f64,
     /// Datagrams sent.
@@ -185,17 +185,17 @@ impl Trial {
         caught: Caught,
         confirms: bool,
     ) -> Self {
-        let asked = frames_per_second as f64 * turn_bytes(settings);
+        let requested = frames_per_second as f64 * turn_bytes(settings);
         let reached = sent.sent.bytes as f64 / sent.sent.seconds.max(1e-9);
         Self {
-            asked,
+            requested,
             reached,
             sent: sent.datagrams,
             bytes: sent.sent.bytes,
             refused: sent.sent.refused,
             sender_cpu_seconds: sent.sent.cpu_seconds,
             caught,
-            kept_pace: reached >= settings.reached * asked,
+            kept_pace: reached >= settings.reached * requested,
             confirms,
         }
     }
@@ -218,7 +218,7 @@ impl Trial {
 
     /// The trial in one line.
     pub fn told(&self) -> String {
-        let rate = ByteRate(self.asked as u64);
+        let rate = ByteRate(self.requested as u64);
         match self.outcome() {
             Outcome::Held => format!("{rate}: {} packets, none lost", self.sent),
             Outcome::NotReached => {
@@ -289,8 +289,8 @@ pub fn frames_per_second(settings: &Settings, rate: f64) -> u64 {
 
 /// True if a trial had this rate, rounded to whole frames.
 fn is_of(settings: &Settings, rate: f64, trial: &Trial) -> bool {
-    let asked = frames_per_second(settings, rate) as f64 * turn_bytes(settings);
-    (trial.asked - asked).abs() < 1.0
+    let requested = frames_per_second(settings, rate) as f64 * turn_bytes(settings);
+    (trial.requested - requested).abs() < 1.0
 }
 
 fn try_once(
@@ -455,7 +455,7 @@ pub(super) fn notes(
             Level::Warning,
             format!(
                 "at {} the sender could not keep up ({}): the receiver may hold more than was found",
-                ByteRate(trial.asked as u64),
+                ByteRate(trial.requested as u64),
                 ByteRate(trial.reached as u64)
             ),
         ),
@@ -552,7 +552,7 @@ mod tests {
     fn a_sender_that_never_kept_pace_still_tells_what_was_received() {
         let settings = settings(4e6);
         let trial = |reached, lost: u64| Trial {
-            asked: 4e6,
+            requested: 4e6,
             reached,
             sent: 100,
             bytes: 103_200,
@@ -594,7 +594,7 @@ mod tests {
             ..Caught::default()
         };
         let trial = Trial {
-            asked: 1e9,
+            requested: 1e9,
             reached: 1e9,
             sent: 100,
             bytes: 803_200,

@@ -134,7 +134,7 @@ impl Receiving {
             ports.iter().map(|port| port.receiver().buffer_bytes() as u64).min().unwrap_or(0);
         let room = ports.iter().map(Port::most_blocks).sum::<usize>();
         let way = Way::new(room).map_err(Error::Thread)?;
-        let taker = spawn_taker(way.taker, way.gauge, way.wake, |_| ()).map_err(Error::Thread)?;
+        let taker = spawn_taker(way.taker, way.metrics, way.wake, |_| ()).map_err(Error::Thread)?;
         let (tell, notices) = mpsc::channel();
         let capture = Capture::start(0, ports, vec![way.feeder], tell, Settings::default());
         let capture = capture.map_err(Error::Thread)?;
@@ -169,13 +169,13 @@ impl Receiving {
     pub fn finish(self) -> Result<Caught, Error> {
         self.capture.order(CaptureCommand::Stop);
         let mut caught = Caught::default();
-        let mut gauges: Vec<Arc<StreamMetrics>> = Vec::new();
+        let mut streams: Vec<Arc<StreamMetrics>> = Vec::new();
         let mut broken = None;
         loop {
             match self.notices.recv() {
                 Ok(CaptureEvent::Ended { account, .. }) => caught.add(&account),
                 Ok(CaptureEvent::Silent { account, .. }) => caught.foreign += account.foreign,
-                Ok(CaptureEvent::Opened { gauge, .. }) => gauges.push(gauge),
+                Ok(CaptureEvent::Opened { metrics, .. }) => streams.push(metrics),
                 Ok(CaptureEvent::Broken { why }) => broken = Some(why),
                 Ok(CaptureEvent::Done) | Err(mpsc::RecvError) => break,
                 Ok(
@@ -196,7 +196,8 @@ impl Receiving {
             return Err(Error::Broken { why });
         }
         let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Relaxed);
-        let marks = gauges.iter().map(|gauge| (load(&gauge.high_water), load(&gauge.pool_blocks)));
+        let marks =
+            streams.iter().map(|metrics| (load(&metrics.high_water), load(&metrics.pool_blocks)));
         caught.high_water = marks.max().unwrap_or((0, 0));
         let after = drop_counters::CounterSnapshot::take(Path::new("/"));
         let (shared, unavailable) = self.before.until(&after, self.address, None);

@@ -140,7 +140,7 @@ fn beside(result: &BenchResult) -> Markup {
         description: told.join("; "),
         quantity: Quantity::Rate,
         rows: all,
-        line: required(result).zip(asked(result)),
+        line: required(result).zip(requested(result)),
     };
     html! {
         section {
@@ -193,14 +193,14 @@ fn required(result: &BenchResult) -> Option<f64> {
 }
 
 /// The label at the line of the required rate.
-fn asked(result: &BenchResult) -> Option<String> {
-    result.verdict.as_ref().map(|verdict| format!("asked for: {}", text::asked(verdict)))
+fn requested(result: &BenchResult) -> Option<String> {
+    result.verdict.as_ref().map(|verdict| format!("asked for: {}", text::requested(verdict)))
 }
 
 /// The required rate as a horizontal line.
 fn required_mark(result: &BenchResult) -> Option<Mark> {
     let rate = required(result)?;
-    Some(Mark::Across { y: rate, label: asked(result)?, tone: chart::WANTED })
+    Some(Mark::Across { y: rate, label: requested(result)?, tone: chart::WANTED })
 }
 
 /// A series of this colour with lines.

@@ -44,7 +44,7 @@ struct Link {
     commands: Option<rtrb::Producer<WriterCommand>>,
     returned: rtrb::Consumer<WriterReply>,
     wake: Arc<Notifier>,
-    gauge: Arc<WriterMetrics>,
+    metrics: Arc<WriterMetrics>,
     writer: Option<WriterThread>,
     /// Its existing chunks, the oldest first.
     chunks: VecDeque<u32>,
@@ -91,7 +91,7 @@ impl Members {
         let name = name(&self.stream_ref.directory, oldest);
         let begun = Instant::now();
         while files.file(&name).is_none()
-            && !link.gauge.refusing.load(Relaxed)
+            && !link.metrics.refusing.load(Relaxed)
             && begun.elapsed() < PLACED_BY
         {
             std::thread::sleep(NAP);
@@ -167,16 +167,17 @@ fn link(
     let (sender, returned) = rtrb::RingBuffer::new(blocks + 2);
     let broken = |source| Error::Open { path: member.root().to_owned(), source };
     let wake = Arc::new(Notifier::new().map_err(broken)?);
-    let gauge = Arc::new(WriterMetrics::default());
+    let metrics = Arc::new(WriterMetrics::default());
     let lane = CaptureQueue { commands: receiver, returned: sender };
-    let writer = store::spawn(member, vec![lane], gauge.clone(), reports, wake.clone(), settings)?;
+    let writer =
+        store::spawn(member, vec![lane], metrics.clone(), reports, wake.clone(), settings)?;
     let commands = Some(commands);
     Ok(Link {
         member: member.clone(),
         commands,
         returned,
         wake,
-        gauge,
+        metrics,
         writer: Some(writer),
         chunks: VecDeque::new(),
     })
@@ -197,7 +198,7 @@ impl BlockSink for Members {
         self.sequence += 1;
         let place = sequence % u64::from(geometry.chunk_blocks);
         if place == 0 {
-            let backlog = |link: &Link| link.gauge.backlog_bytes.load(Relaxed);
+            let backlog = |link: &Link| link.metrics.backlog_bytes.load(Relaxed);
             let least = self.links.iter().enumerate().min_by_key(|(_, link)| backlog(link));
             self.dealt_to = least.map_or(0, |(number, _)| number);
         }
@@ -225,7 +226,7 @@ impl BlockSink for Members {
             crc: Some(crc),
         };
         let link = &mut self.links[self.dealt_to];
-        link.gauge.backlog_bytes.fetch_add(bytes.into(), Relaxed);
+        link.metrics.backlog_bytes.fetch_add(bytes.into(), Relaxed);
         link.send(WriterCommand::Write(filled));
         let position = sequence * u64::from(geometry.block_bytes);
         Ok(Laid { member: self.dealt_to, chunk, offset, position, bytes, crc })
