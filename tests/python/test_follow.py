@@ -233,7 +233,7 @@ def test_info_tells_what_is_durable_where_it_lies_and_how_fast_it_comes(stores):
         wire.send(frames, port, pause=2e-4)
         told = watcher.line(lambda it: it["streams"][0]["bytes"] > 4000 * FRAME)
         (stream,) = told["streams"]
-        assert told["standing"] == "recording" and 0 < told["running_seconds"] < PATIENCE
+        assert told["status"] == "recording" and 0 < told["running_seconds"] < PATIENCE
         assert stream["bytes"] == stream["frames"] * FRAME and stream["absent"] == 0
         assert sum(member["bytes"] for member in told["members"]) >= stream["bytes"]
         assert len([member for member in told["members"] if member["blocks"]]) > 1

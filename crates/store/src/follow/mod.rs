@@ -217,7 +217,7 @@ impl Follower {
             looked_again: None,
         };
         follower.take_on_streams();
-        follower.go_by_standing()?;
+        follower.go_by_status()?;
         Ok(follower)
     }
 
@@ -245,11 +245,11 @@ impl Follower {
         let held = self.scan.inventory.is_being_recorded();
         self.read_manifest()?;
         self.status = status(held, &self.scan.inventory);
-        self.go_by_standing()?;
+        self.go_by_status()?;
         Ok(self.status)
     }
 
-    fn go_by_standing(&mut self) -> Result<(), Error> {
+    fn go_by_status(&mut self) -> Result<(), Error> {
         match self.status {
             FollowState::Recording => self.read_indexes(),
             FollowState::Sealing => {}
