@@ -54,7 +54,9 @@ pub fn judge(result: &mut BenchResult, required: Option<AskedRate>, what: &str, 
         false => format!("{what} sustains only {told}; {asked} were required."),
     };
     let sustained = ByteRate(sustained as u64);
-    result.verdict = Some(Verdict { required, in_bits, sustained, holds, margin, sentence });
+    let not_shown = false;
+    result.verdict =
+        Some(Verdict { required, in_bits, sustained, holds, not_shown, margin, sentence });
 }
 
 impl ResultOutput {

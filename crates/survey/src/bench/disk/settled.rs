@@ -5,7 +5,10 @@
 //!             ▔▔▔▔▔▔╲▁▁▁▁▁▁▁▁▁▁▁▁▁▁    … none given: the last one counts, the settled rate
 //! ```
 //!
-//! The mean across a cliff is a rate at which the disk never settles, so it is not used.
+//! The mean across a cliff is a rate at which the disk never settles, so it is not used. In a duty cycle, the part of a
+//! run that does not fill a cycle is not used either.
+
+use std::time::Duration;
 
 use fullbore_core::duty::Duty;
 use fullbore_core::ring_sim::Service;
@@ -15,10 +18,58 @@ use crate::bench::result::{Cliff, Settled};
 
 const NS_PER_S: f64 = 1e9;
 
+/// The part of a run that is judged.
+pub struct Judged {
+    /// The selected stretch, if the run has a cliff.
+    pub settled: Option<Settled>,
+    /// The service of the disk in that part.
+    pub service: Service,
+    /// Bytes of the run, up to the end of the last whole cycle.
+    pub bytes: u64,
+    /// Seconds of the run, up to there.
+    pub seconds: f64,
+    /// The number of whole cycles; `None` without a duty cycle. If there is none, the whole run is in `service`.
+    pub cycles: Option<u64>,
+}
+
+/// Selects the part of a run of this length that is judged. In a duty cycle only whole cycles count: a scan without its
+/// pause shows neither that the ring held it, nor that the pause drains the ring.
+pub fn judged(
+    whole: Service,
+    cliffs: &[Cliff],
+    capacity: Option<u64>,
+    duty: Option<(Duty, Duration)>,
+) -> Judged {
+    let Some((duty, lasted)) = duty else { return judged_as_it_is(whole, cliffs, capacity, None) };
+    let cycles = duty.whole_cycles(lasted);
+    let end_ns = cycles.saturating_mul(duty.cycle_ns());
+    let is_within = |cliff: &Cliff| cliff.at_s * NS_PER_S < end_ns as f64;
+    let (within, beyond) = cliffs.split_at(cliffs.partition_point(is_within));
+    // Behind this cliff the disk is slower, and there is no whole cycle.
+    let is_hidden = |cliff: &Cliff| capacity.is_none_or(|capacity| capacity > cliff.position);
+    if cycles == 0 || beyond.first().is_some_and(is_hidden) {
+        return Judged { cycles: Some(0), ..judged_as_it_is(whole, cliffs, capacity, Some(duty)) };
+    }
+    let counted = if lasted.as_nanos() > u128::from(end_ns) { whole.before(end_ns) } else { whole };
+    Judged { cycles: Some(cycles), ..judged_as_it_is(counted, within, capacity, Some(duty)) }
+}
+
+fn judged_as_it_is(
+    whole: Service,
+    cliffs: &[Cliff],
+    capacity: Option<u64>,
+    duty: Option<Duty>,
+) -> Judged {
+    let settled = stretch(cliffs, capacity, &whole, duty);
+    let (bytes, seconds) = (whole.bytes(), whole.end_ns() as f64 / NS_PER_S);
+    let service = service(whole, settled.as_ref());
+    Judged { settled, service, bytes, seconds, cycles: None }
+}
+
 /// The stretch between cliffs in which the given capacity ends, or the last one. `None` if the run has no cliff.
 ///
 /// In a duty cycle a stretch begins with a scan.
-pub fn stretch(
+fn stretch(
     cliffs: &[Cliff],
     capacity: Option<u64>,
     whole: &Service,
@@ -54,7 +105,7 @@ fn next_scan(from_ns: u64, end_ns: u64, duty: Duty) -> u64 {
 }
 
 /// The service of the disk in the selected stretch.
-pub fn service(whole: Service, settled: Option<&Settled>) -> Service {
+fn service(whole: Service, settled: Option<&Settled>) -> Service {
     let Some(settled) = settled else { return whole };
     let ns = |seconds: f64| (seconds * NS_PER_S) as u64;
     let end = settled.before_cliff.then(|| ns(settled.at_s + settled.seconds));

@@ -1,5 +1,6 @@
 //! Evaluates the measurements: rings and rates, recommendation, data sheet, endurance, verdict.
 
+use fullbore_core::completeness::counted;
 use fullbore_core::duty::Duty;
 use fullbore_core::ring_sim::Service;
 use fullbore_core::units::{ByteRate, ByteSize};
@@ -127,6 +128,9 @@ pub fn judge(result: &mut BenchResult, settings: &Settings) {
     // An interrupted run neither meets nor misses the requirement.
     let required = settings.require.filter(|_| !result.interrupted);
     result.verdict = required.and_then(|required| verdict(result, required, settings.in_bits));
+    if let Some(short) = result.continuous.as_ref().and_then(shorter_than_its_cycle) {
+        result.note(Level::Warning, short);
+    }
     if let Some(short) = shorter_than_its_capacity(result.continuous.as_ref(), settings.capacity) {
         result.note(Level::Warning, short);
     }
@@ -135,6 +139,38 @@ pub fn judge(result: &mut BenchResult, settings: &Settings) {
     {
         result.note(Level::Warning, short);
     }
+}
+
+/// A note that the run shows nothing of its duty cycle.
+fn shorter_than_its_cycle(long: &Continuous) -> Option<String> {
+    let needed = missing_cycle(long)?;
+    Some(format!("the rates and rings are not those of a duty cycle: {needed}"))
+}
+
+/// Says that there is no whole cycle by which the run can be judged, and how long it has to be.
+fn missing_cycle(long: &Continuous) -> Option<String> {
+    let duty = long.duty.as_ref().filter(|duty| duty.cycles == Some(0))?;
+    let cycle_s = duty.record_s + duty.pause_s;
+    let before = (duty.lasted_s / cycle_s).floor();
+    let needed = before + 1.0;
+    let rate = long.paced.map_or(long.write.rate, |rate| rate.0 as f64);
+    // At full speed each pause writes as much as the ring may hold.
+    let drained = if long.paced.is_some() { 0.0 } else { long.recommended.ring.0 as f64 };
+    let bytes = ByteSize((needed * (rate * duty.record_s + drained)) as u64);
+    let why = match before > 0.0 {
+        false => format!(
+            "the run ended after {}, and one cycle of scan and pause lasts {cycle_s} s",
+            seconds(duty.lasted_s)
+        ),
+        true => format!(
+            "the rate fell after the last whole cycle, and the run ended after {}",
+            seconds(duty.lasted_s)
+        ),
+    };
+    Some(format!(
+        "{why}; write for {} s at least, which is about {bytes} here (--bytes, --full or --wrap)",
+        needed * cycle_s
+    ))
 }
 
 /// A note that less was written than the recording will write: a cliff may follow.
@@ -215,28 +251,41 @@ fn verdict(result: &BenchResult, required: ByteRate, in_bits: bool) -> Option<Ve
     };
     let asked = format!("{}{}", told(required), at(long.duty.as_ref()));
     let sustained = long.recommended.sustained;
+    let margin = sustained.0 as f64 / required.0.max(1) as f64 - 1.0;
+    let told_as = |holds, not_shown, sentence| {
+        Some(Verdict { required, in_bits, sustained, holds, not_shown, margin, sentence })
+    };
+    // What was lost at this rate or a lower one is lost in a longer run too.
+    let is_lost = long.overrun_bytes > 0 && long.paced.is_some_and(|rate| rate <= required);
+    if let Some(needed) = missing_cycle(long).filter(|_| !is_lost) {
+        return told_as(false, true, format!("{asked} is not shown to be held: {needed}"));
+    }
     let holds = sustained >= required && (long.paced.is_none() || long.overrun_bytes == 0);
     let needed = long.ring_for_rate.iter().find(|row| row.rate == required);
     let (ring, sustains) = (long.recommended.ring, told(sustained));
     let after = settled::told(long.settled.as_ref());
-    let judged_s = long.settled.map_or(long.write.seconds, |it| it.seconds);
+    let cycles = long.duty.as_ref().and_then(|duty| Some((duty, duty.cycles?)));
+    let over = match (long.settled, cycles) {
+        (Some(settled), _) => seconds(settled.seconds),
+        (None, None) => seconds(long.write.seconds),
+        (None, Some((duty, cycles))) => format!(
+            "{} ({})",
+            counted(cycles, "whole cycle"),
+            seconds(cycles as f64 * (duty.record_s + duty.pause_s))
+        ),
+    };
+    let is_paced_above = long.paced.is_some_and(|rate| rate >= required);
+    let not_shown = !holds && is_paced_above && long.overrun_bytes == 0;
     let sentence = match (holds, needed) {
         (true, Some(row)) if long.paced.is_none() => format!(
             "{asked} is held: {} of a ring of {ring} were needed over {}{after}",
-            row.ring,
-            seconds(judged_s)
+            row.ring, over
         ),
-        (true, _) => {
-            format!("{asked} is held: nothing was lost in {}{after}", seconds(judged_s))
-        }
-        (false, _)
-            if long.paced.is_some_and(|rate| rate >= required) && long.overrun_bytes == 0 =>
-        {
-            format!(
-                "{asked} is not shown to be held: nothing was lost, but with the last sync it was \
-                 {sustains}; write for longer, or at a --rate somewhat above what is required"
-            )
-        }
+        (true, _) => format!("{asked} is held: nothing was lost in {over}{after}"),
+        (false, _) if not_shown => format!(
+            "{asked} is not shown to be held: nothing was lost, but with the last sync it was \
+             {sustains}; write for longer, or at a --rate somewhat above what is required"
+        ),
         (false, Some(row)) if !row.unbounded => format!(
             "{asked} is not held: it needs a ring of {}, and a ring of {ring} holds {sustains}{after}",
             row.ring
@@ -245,8 +294,7 @@ fn verdict(result: &BenchResult, required: ByteRate, in_bits: bool) -> Option<Ve
             format!("{asked} is not held by any ring: the target sustains {sustains}{after}")
         }
     };
-    let margin = sustained.0 as f64 / required.0.max(1) as f64 - 1.0;
-    Some(Verdict { required, in_bits, sustained, holds, margin, sentence })
+    told_as(holds, not_shown, sentence)
 }
 
 #[cfg(test)]
