@@ -253,7 +253,11 @@ mod tests {
         assert_eq!((before.cycles, before.settled), (Some(2), None));
         let longer = in_cycles(&[(130.0, 100e6), (110.0, 30e6)], None);
         assert_eq!(longer.cycles, Some(4));
-        assert_eq!(longer.settled.map(|it| it.at_s), Some(180.0), "the first scan behind the cliff");
+        assert_eq!(
+            longer.settled.map(|it| it.at_s),
+            Some(180.0),
+            "the first scan behind the cliff"
+        );
     }
 
     proptest! {

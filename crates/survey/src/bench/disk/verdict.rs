@@ -488,7 +488,11 @@ mod tests {
             let result = in_cycles(run_s, None, 0);
             for rate in [1, 140, 1000] {
                 let told = required(&result, rate);
-                assert_eq!((told.holds, told.word()), (false, "NOT SHOWN"), "{run_s} s, {rate} MB/s");
+                assert_eq!(
+                    (told.holds, told.word()),
+                    (false, "NOT SHOWN"),
+                    "{run_s} s, {rate} MB/s"
+                );
                 assert!(told.sentence.contains("one cycle of scan and pause lasts 60 s"));
                 assert!(told.sentence.contains("write for 60 s at least"), "{}", told.sentence);
             }
@@ -515,7 +519,8 @@ mod tests {
 
     #[test]
     fn what_was_lost_in_a_part_of_a_cycle_is_not_held_in_a_whole_one() {
-        let of_pace = |overrun_bytes, rate| required(&in_cycles(30, Some(140), overrun_bytes), rate);
+        let of_pace =
+            |overrun_bytes, rate| required(&in_cycles(30, Some(140), overrun_bytes), rate);
         assert_eq!(of_pace(0, 140).word(), "NOT SHOWN");
         assert_eq!(of_pace(4 * MB, 140).word(), "DOES NOT HOLD");
         assert_eq!(of_pace(4 * MB, 100).word(), "NOT SHOWN", "a lower rate may lose nothing");
