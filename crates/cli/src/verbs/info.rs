@@ -43,7 +43,7 @@ use crate::verbs::{live_scan, scan_arg};
 ///   missing     did not reach this host
 ///   overrun     arrived when no block was free, or no member took its block
 ///   damaged     failed its own check
-///   late        arrived after its place was written
+///   late        arrived after it was counted as missing
 ///   filled      fill frames in place of frames that are not recorded
 ///
 /// The verdict says how well the account is explained:
