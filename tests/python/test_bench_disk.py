@@ -908,6 +908,7 @@ def test_a_duty_cycle_is_judged_by_its_whole_cycles_alone(limits, cycles, tmp_pa
         assert f"{cycles} whole cycle" in verdict["sentence"], verdict
     else:
         assert "write for 2 s at least" in verdict["sentence"], verdict
+        assert "duty cycle" not in result["continuous"]["recommended"]["margin"]
         told = text(run("bench", "report", write_json(tmp_path / "short.json", result)).stdout)
         assert "NOT SHOWN: 1.00 MB/s at 1 s / 1 s is not shown to be held" in told, told
 

@@ -113,14 +113,12 @@ impl Glance<'_> {
         let scan = &self.manifest.scan;
         // A container or a file has no identity, and no store in which other commands find the scan.
         if let Some(file) = self.manifest.members.first() {
-            let path = file.path.display();
             if file.uuid.is_nil() {
+                let path = file.path.display();
                 return format!("the attributes of {path} have the account and all gaps");
             }
             if file.is_plain() {
-                return format!(
-                    "this account is not in {path}: --json prints all of it, with every gap"
-                );
+                return "`--json` prints the whole account, with every gap".to_owned();
             }
         }
         let full = format!("`fullbore info {scan} --full`");

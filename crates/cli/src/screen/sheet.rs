@@ -271,7 +271,7 @@ fn reckoned(memory: &Memory) -> String {
         ),
         (true, ..) => format!("{bytes} of block memory (--buffer)"),
         (false, ..) => format!(
-            "{bytes} of block memory (default). Give fps= and frame= for every source, and it is computed from the rate"
+            "{bytes} of block memory (default). For a store or a device, fps= and frame= of every source let it be computed from the rate"
         ),
     };
     match (memory.of_waiting, memory.requested || memory.sum.is_none()) {

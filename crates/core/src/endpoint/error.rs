@@ -56,7 +56,7 @@ pub enum Error {
         name: String,
     },
     /// The value is invalid for its parameter.
-    #[error("`{name}={value}`: {why}")]
+    #[error("`{}`: {why}", typed(name, value))]
     Value {
         /// The parameter.
         name: String,
@@ -122,7 +122,7 @@ impl Error {
                     .to_owned(),
             ),
             Error::Template { .. } => for_example("capture-%d.h5 or capture-%03d.h5"),
-            Error::Value { name, example, .. } => for_example(&format!("{name}={example}")),
+            Error::Value { name, example, .. } => for_example(&typed(name, example)),
             Error::Length { .. }
             | Error::Unknown { .. }
             | Error::Repeated { .. }
@@ -130,6 +130,12 @@ impl Error {
             | Error::Escape { .. } => None,
         }
     }
+}
+
+/// Returns a value as it is typed: after a parameter, or after a scheme with its colon.
+fn typed(name: &str, value: &str) -> String {
+    let sign = if name.ends_with(':') { "" } else { "=" };
+    format!("{name}{sign}{value}")
 }
 
 /// Returns the error for parameters that contradict each other.

@@ -16,7 +16,8 @@ pub(super) fn udp_authority<'a>(
 ) -> Result<(&'a Authority, RangeInclusive<u16>), Error> {
     endpoint.must_be("udp", wanted, example)?;
     let no_ports = || Error::Ports { text: endpoint.to_string() };
-    let authority = endpoint.authority.as_ref().ok_or_else(no_ports)?;
+    let no_slashes = || Error::Form { text: endpoint.to_string() };
+    let authority = endpoint.authority.as_ref().ok_or_else(no_slashes)?;
     if !matches!(endpoint.path.as_str(), "" | "/") {
         return Err(Error::Form { text: endpoint.to_string() });
     }

@@ -53,7 +53,7 @@ impl PatternSource {
             return Err(form());
         }
         let named = endpoint.path.parse::<Pattern>().map_err(|error| Error::Value {
-            name: "pattern".into(),
+            name: "pattern:".into(),
             value: endpoint.path.clone(),
             why: error.to_string(),
             example: "prbs31",

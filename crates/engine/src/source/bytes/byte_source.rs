@@ -129,6 +129,9 @@ impl FileInput {
     pub fn new(file: File) -> io::Result<Self> {
         let metadata = file.metadata()?;
         let kind = metadata.file_type();
+        if kind.is_dir() {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
         let pipe = !kind.is_file() && !kind.is_block_device();
         let bytes = kind.is_file().then_some(metadata.len());
         Ok(Self { file, pipe, bytes })

@@ -304,7 +304,7 @@ fn summary(
         bytes,
         seconds,
         settled,
-        duty,
+        duty: duty.filter(|_| cycles != Some(0)),
     };
     let recommended = verdict::recommend(&service, long.ring_bytes, &run);
     let (read, verification) = reading.unzip();

@@ -78,7 +78,7 @@ pub struct Run {
     pub seconds: f64,
     /// The selected stretch, if the run has a cliff.
     pub settled: Option<Settled>,
-    /// The scans and pauses in which blocks were due.
+    /// The scans and pauses in which blocks were due, if whole cycles of them are judged.
     pub duty: Option<Duty>,
 }
 
