@@ -30,6 +30,9 @@ pub const TOLERANCE_NS: i64 = 250_000_000;
 /// … or no more than this many of its own frames.
 const TOLERANCE_FRAMES: i64 = 4;
 
+/// … but no more than this part of a planned scan, unless that is less than one of its frames.
+const TOLERANCE_PART: i64 = 10;
+
 /// The time in a frame is compared with the plan if it is this near to its arrival time. Otherwise the data is played
 /// back or a clock is wrong, and the arrival time counts.
 const LIVE_NS: u64 = 250_000_000;
@@ -111,18 +114,28 @@ impl Planned {
             let ns = end.map_or(0, |end| end.since(self.begin.unwrap_or(armed))).max(0);
             return vec![Presence::LacksBeginning { ns, frames: frames(ns) }];
         };
-        let when = |edge: Edge| match edge.time {
-            Some(time) if edge.seen.since(time).unsigned_abs() <= LIVE_NS => time,
-            _ => edge.seen,
-        };
+        let live =
+            |edge: Edge| edge.time.filter(|time| edge.seen.since(*time).unsigned_abs() <= LIVE_NS);
+        let when = |edge: Edge| live(edge).unwrap_or(edge.seen);
         let between = i64::try_from(expected.saturating_sub(1)).unwrap_or(i64::MAX);
         let period = last.seen.since(first.seen).checked_div(between).unwrap_or(0);
-        let tolerance = TOLERANCE_NS.max(period.saturating_mul(TOLERANCE_FRAMES));
+        let planned = self.lasts_ns();
+        let tolerance = TOLERANCE_NS
+            .max(period.saturating_mul(TOLERANCE_FRAMES))
+            .min(planned.map_or(i64::MAX, |ns| ns / TOLERANCE_PART))
+            .max(period);
         let late = self.begin.map_or(0, |begin| when(first).since(begin));
         // The last frame lasts until the start of the next one.
         let frame_ns =
             frames_per_second.map_or(period, |rate| S.checked_div(rate.cast_signed()).unwrap_or(0));
-        let early = self.end.map_or(0, |end| end.since(when(last)).saturating_sub(frame_ns));
+        let mut early = self.end.map_or(0, |end| end.since(when(last)).saturating_sub(frame_ns));
+        // A slow sender goes on to the end and delivers too little data by then.
+        if let (Some(planned), Some(from), Some(to)) = (planned, first.time, last.time)
+            && (live(first).is_none() || live(last).is_none())
+        {
+            let data_ns = to.since(from).saturating_add(frame_ns);
+            early = early.max(planned.saturating_sub(data_ns).saturating_sub(late.max(0)));
+        }
         let beginning = Presence::LacksBeginning { ns: late, frames: frames(late) };
         let ending = Presence::LacksEnd { ns: early, frames: frames(early) };
         [(late, beginning), (early, ending)]
@@ -692,8 +705,8 @@ impl Judged<'_> {
             Status::Incomplete => {
                 text += &format!("{} recorded, no loss among them", self.units(self.terms.written));
             }
-            Status::Unknown => text += &format!("{} recorded", self.recorded()),
-            Status::Complete => text += &format!("all {}", self.recorded()),
+            Status::Unknown => text += &format!("{} recorded{}", self.frames(), self.time()),
+            Status::Complete => text += &format!("all {}{}", self.frames(), self.time()),
         }
         if status != Status::Lost {
             text = text.replacen(' ', ": ", 1);
@@ -704,21 +717,35 @@ impl Judged<'_> {
         text
     }
 
-    /// `12 500 frames of 4 streams, 10.0 s`.
-    fn recorded(&self) -> String {
+    /// `12 500 frames of 4 streams`.
+    fn frames(&self) -> String {
         let mut text = self.units(self.terms.written);
         if self.parts.len() > 1 {
             let _ = write!(text, " of {} streams", self.parts.len());
         }
-        match self.planned.and_then(|it| it.lasts_ns()) {
-            Some(ns) => text += &format!(", the {} planned", seconds(ns)),
-            None => {
-                text += &self
-                    .covered()
-                    .map_or_else(String::new, |it| format!(", {}", seconds(it.lasts_ns())));
-            }
-        }
         text
+    }
+
+    /// `, 10.0 s`, and what part of the plan that is.
+    fn time(&self) -> String {
+        let planned = self.planned.and_then(|it| it.lasts_ns()).map(seconds);
+        let covered = self.covered().map(|it| seconds(self.data_ns(it)));
+        match (planned, covered) {
+            (Some(planned), Some(covered)) if covered != planned => {
+                format!(", {covered} of the {planned} planned")
+            }
+            (Some(planned), _) => format!(", the {planned} planned"),
+            (None, Some(covered)) => format!(", {covered}"),
+            (None, None) => String::new(),
+        }
+    }
+
+    /// Returns the duration of the data: the last frame lasts until the start of the next one.
+    fn data_ns(&self, covered: Covered) -> i64 {
+        let lasts = covered.lasts_ns();
+        let most = self.parts.iter().map(|it| it.terms.expected).max().unwrap_or(0);
+        let between = i64::try_from(most).unwrap_or(i64::MAX) - 1;
+        lasts.saturating_add(lasts.checked_div(between.max(0)).unwrap_or(0))
     }
 
     /// `8404 of 12 500 frames (67 %): the disk is full`.

@@ -97,9 +97,8 @@ impl Hdf5Target {
             Some((scheme, _)) if is_other_scheme(scheme) => Self::read(&text.parse()?),
             _ if text.is_empty() => Err(Error::Form { text: text.to_owned() }),
             _ if has_parameters(text) => Err(Error::Unprefixed { text: text.to_owned() }),
-            Some((scheme, rest)) if rest.starts_with('/') && is_word(scheme) => {
-                Err(Error::Container { text: text.to_owned() })
-            }
+            // A file whose name has a colon is written `./name` or `hdf5:name`.
+            Some((scheme, _)) if is_word(scheme) => Err(Error::Container { text: text.to_owned() }),
             _ => {
                 Template::of(Path::new(text))?;
                 let path = PathBuf::from(text);
@@ -360,9 +359,17 @@ mod tests {
 
     #[test]
     fn a_name_of_another_container_is_refused() {
-        for text in
-            ["x.tdms", "x.sigmf", "x", "x.h5.gz", "h.h5?scaled", "mark6:/a/b.h5", "dir.h5/x"]
-        {
+        for text in [
+            "x.tdms",
+            "x.sigmf",
+            "x",
+            "x.h5.gz",
+            "h.h5?scaled",
+            "mark6:/a/b.h5",
+            "dir.h5/x",
+            "tdms:x.h5",
+            "sigmf:y.hdf5",
+        ] {
             let refused = Hdf5Target::parse(text).unwrap_err();
             assert!(refused.to_string().contains(text), "{refused}");
             assert!(refused.hint().unwrap().contains("hdf5:"), "{refused}");

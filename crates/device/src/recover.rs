@@ -267,7 +267,7 @@ mod tests {
         let told = recovered(scan(3), &records(12));
         assert_eq!((told.status, told.uncovered), (Status::Unknown, None), "{}", told.headline);
         let first = told.headline.split(';').next();
-        assert_eq!(first, Some("UNKNOWN: 3000 frames, the 3.0 s planned recorded"));
+        assert_eq!(first, Some("UNKNOWN: 3000 frames recorded, the 3.0 s planned"));
     }
 
     #[test]

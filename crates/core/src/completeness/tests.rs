@@ -266,10 +266,44 @@ fn without_a_plan_and_of_a_device_that_counts_for_itself_nothing_is_lacking() {
 #[test]
 fn the_time_of_arrival_counts_where_frames_were_made_at_another_time() {
     let mut played = seen(100 * S, 104 * S, 4000);
-    for edge in [&mut played.first, &mut played.last] {
-        edge.as_mut().unwrap().time = Some(Tai(7));
-    }
+    played.first.as_mut().unwrap().time = Some(Tai(7));
+    played.last.as_mut().unwrap().time = Some(Tai(4 * S));
     assert_eq!(planned().lacking(&played, None, Tai(100 * S), None), []);
+}
+
+#[test]
+fn a_sender_that_is_slow_lacks_the_data_that_it_did_not_deliver() {
+    let mut slow = seen(100 * S, 104 * S, 3600);
+    slow.last.as_mut().unwrap().time = Some(Tai(103 * S + 599_000_000));
+    let lacks = planned().lacking(&slow, Some(1000), Tai(100 * S), None);
+    assert_eq!(lacks, [Presence::LacksEnd { ns: 400_000_000, frames: Some(400) }]);
+}
+
+#[test]
+fn the_tolerance_is_a_tenth_of_a_short_plan() {
+    let short = Planned { begin: Some(Tai(100 * S)), end: Some(Tai(100 * S + S / 2)) };
+    let of = |first_ms: i64, last_ms: i64| {
+        let ns = |ms| 100 * S + ms * 1_000_000;
+        let frames = (last_ms - first_ms + 1) as u64;
+        let account = seen(ns(first_ms), ns(last_ms), frames);
+        short.lacking(&account, Some(1000), Tai(100 * S), None).len()
+    };
+    assert_eq!((of(230, 299), of(51, 499), of(0, 448)), (2, 1, 1));
+    assert_eq!(of(49, 450), 0);
+}
+
+#[test]
+fn a_headline_says_what_part_of_the_plan_the_data_covers() {
+    let of = |first, last, frames| {
+        let found = seen(first, last, frames);
+        Completeness::judged(vec![part("a", &found)], Some(planned()), State::Sealed, &[]).headline
+    };
+    let (ms, begin) = (1_000_000, 100 * S);
+    assert_eq!(of(begin, begin + 3999 * ms, 4000), "COMPLETE: all 4000 frames, the 4.0 s planned");
+    assert_eq!(
+        of(begin + 200 * ms, begin + 3799 * ms, 3600),
+        "COMPLETE: all 3600 frames, 3.6 s of the 4.0 s planned"
+    );
 }
 
 #[test]
