@@ -31,7 +31,7 @@ pub const TOLERANCE_NS: i64 = 250_000_000;
 const TOLERANCE_FRAMES: i64 = 4;
 
 /// … but no more than this part of a planned scan, unless that is less than one of its frames.
-const TOLERANCE_PART: i64 = 10;
+const TOLERANCE_PART: i64 = 4;
 
 /// The time in a frame is compared with the plan if it is this near to its arrival time. Otherwise the data is played
 /// back or a clock is wrong, and the arrival time counts.
