@@ -21,7 +21,7 @@ use fullbore_core::units::ByteSize;
 use fullbore_engine::clock::Clock;
 use fullbore_engine::recorder::{
     Event, EventHandler, Limit, PandaConfig, RecordError, Recorder, RecordingConfig, Sealed,
-    SourceConfig, StopHandle,
+    SealedSink, SourceConfig, StopHandle,
 };
 use fullbore_engine::ring::Taps;
 use fullbore_engine::sink::device::DeviceResult;
@@ -33,6 +33,7 @@ mod device;
 pub mod into;
 mod panda;
 mod schedule;
+mod several;
 mod stall;
 
 #[cfg(feature = "hdf5")]
@@ -84,6 +85,13 @@ use crate::store_arg::StoreArg;
 /// a plain file or a pipe, in order. The account is then printed on standard error:
 ///
 ///   fullbore record 'udp://0.0.0.0:46220?format=vdif' --to - | m5spec …
+///
+/// Several sinks take the same blocks, one after the other, and each loses nothing as
+/// long as all keep up: repeat --to, and combine it with --store (or --to store:DIR).
+/// If one fails, the others go on, and the account of each says what it has:
+///
+///   fullbore record 'udp://0.0.0.0:46220?format=vdif' --store /data \
+///     --session r1234 --scan no0001 --to hdf5:x.h5 --to file:x.raw
 ///
 /// record prints `armed` when all memory is mapped and all ports listen. Data sent
 /// before that is not recorded. Ctrl-C stops: record writes the data it holds and
@@ -215,10 +223,11 @@ pub struct Args {
     /// unfinished blocks of slow streams are saved for `recover`
     #[arg(long, value_name = "TIME", value_parser = crate::verbs::sending::duration)]
     sync: Option<Duration>,
-    /// Record to a device, device:PATH, into a container, for example hdf5:capture-%d.h5, into a plain file, file:PATH, or to
-    /// standard output, -, instead of a store. A container takes PandAs and any number of other sources, in the layout of
+    /// Record to a device, device:PATH, into a container, for example hdf5:capture-%d.h5, into a plain file, file:PATH, to
+    /// standard output, -, or into a store, store:DIR[,DIR…]. Without --store there is no other store. Repeat it for
+    /// several sinks of the same data. A container takes PandAs and any number of other sources, in the layout of
     /// `convert`. A file takes one stream, and so does each of several devices (one --to each, or device:A,device:B)
-    #[arg(long, value_name = "DEVICE|HDF5|FILE|-", conflicts_with = "chunk")]
+    #[arg(long, value_name = "DEVICE|HDF5|FILE|STORE|-")]
     to: Vec<String>,
     #[command(flatten)]
     device: device::Options,
@@ -231,17 +240,17 @@ pub struct Args {
     /// After each scan, remove the oldest ones, to keep no more than a size or an age: 500GB, 2d. The newest scan always
     /// stays, and so do scans that are unsealed, protected, or partly on a member that is away; no newer scan is removed in
     /// their place.
-    #[arg(long, value_name = "SIZE|AGE", conflicts_with = "to")]
+    #[arg(long, value_name = "SIZE|AGE")]
     keep: Option<Retention>,
     /// Protect against the loss of members: `mirror`, a copy of each chunk on another member, or `parity:K+M`, M parity
     /// chunks for K chunks, all on different members, so that any M of these can fail. Chunks stay plain files. Parity
     /// follows as chunks are complete, and is complete when the scan is sealed.
-    #[arg(long, value_name = "mirror|parity:K+M", conflicts_with = "to")]
+    #[arg(long, value_name = "mirror|parity:K+M")]
     redundancy: Option<Scheme>,
     /// Directories of --store that become new members although the store had others there before, because a new disk is
     /// mounted in place of an old one. Without this, such a directory counts as a mount point without its disk, and is left
     /// out.
-    #[arg(long, value_name = "DIR[,DIR…]", value_delimiter = ',', conflicts_with = "to")]
+    #[arg(long, value_name = "DIR[,DIR…]", value_delimiter = ',')]
     new_member: Vec<PathBuf>,
     #[command(flatten)]
     clock: clock::ClockArgs,
@@ -268,7 +277,13 @@ impl Args {
     fn refuse_idle(&self) -> anyhow::Result<()> {
         let (schedule, panda) =
             (self.schedule.is_some(), self.source.iter().any(|it| is_panda(it)));
+        let no_store = !self.to.is_empty() && self.store.store.is_empty();
+        let of_store = "it is for a store, and the recording goes into none";
         let idle = [
+            ("--chunk", of_store, self.chunk.is_some() && no_store),
+            ("--keep", of_store, self.keep.is_some() && no_store),
+            ("--redundancy", of_store, self.redundancy.is_some() && no_store),
+            ("--new-member", of_store, !self.new_member.is_empty() && no_store),
             ("--lead", "it is for --schedule", self.lead.is_some() && !schedule),
             ("--station", "it is for --schedule", self.station.is_some() && !schedule),
             ("--arm", "it is for a PandA, and none is a source", self.arm && !panda),
@@ -305,23 +320,18 @@ fn parameters_of(scheme: &str, parameters: &[Parameter]) -> String {
 }
 
 /// Runs the command.
-pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
+pub fn run(mut args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let quiet = args.quiet;
+    several::take_store(&mut args)?;
     args.refuse_idle()?;
-    if !args.to.is_empty() {
-        device::refuse_store(&args)?;
+    if several::is_meant(&args) {
+        return several::run(args, output);
     }
     if args.to.iter().any(|to| DeviceEnd::is_meant(to)) {
         let ends = crate::verbs::device::ends(&args.to);
-        let others = ends.iter().find(|end| !DeviceEnd::is_meant(end));
-        anyhow::ensure!(
-            others.is_none(),
-            "--to: a recording goes to devices or to a container, not to both"
-        );
         return device::run(args, ends, output);
     }
-    if let [to, more @ ..] = args.to.as_slice() {
-        anyhow::ensure!(more.is_empty(), "--to: a recording goes into one container or file");
+    if let [to] = args.to.as_slice() {
         if FileTarget::is_meant(to) {
             device::refuse_options(&args, "a file", false)?;
             let target = FileTarget::parse(to).map_err(|error| explained_of(to, error))?;
@@ -504,7 +514,7 @@ fn resolve(args: Args) -> anyhow::Result<RecordingConfig> {
     let stall::Measured { stall, disk_rate } = stall::measured(&members);
     Ok(RecordingConfig {
         sources,
-        sink: SinkConfig::Store(StoreConfig {
+        sinks: vec![SinkConfig::Store(StoreConfig {
             members,
             chunk: args.chunk,
             redundancy: args.redundancy,
@@ -512,7 +522,7 @@ fn resolve(args: Args) -> anyhow::Result<RecordingConfig> {
             disk_rate,
             degraded_start: None,
             new_members: args.new_member,
-        }),
+        })],
         scans,
         further_scans: 0,
         start: args.start,
@@ -606,6 +616,7 @@ pub(super) fn judge(sealed: &Sealed) -> u8 {
     let found = !sealed.completeness.is_good()
         || !sealed.manifest.wanting().is_empty()
         || !sealed.devices.iter().all(DeviceResult::is_whole)
+        || !sealed.sinks.iter().all(SealedSink::is_whole)
         || sealed.manifest.state == State::Aborted;
     if found { output::FOUND } else { output::GOOD }
 }

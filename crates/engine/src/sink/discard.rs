@@ -15,7 +15,7 @@ use crate::ring::{WriterCommand, WriterEvent};
 use crate::sys::memory::Region;
 
 /// The path in events and manifests.
-const NOWHERE: &str = "(discarded)";
+pub(crate) const NOWHERE: &str = "(discarded)";
 
 /// No file of a stream has an end.
 const CHUNK_BYTES: u64 = 64 << 30;

@@ -56,6 +56,7 @@ mod resync;
 mod scan_stream;
 mod second_boundary;
 mod sequential;
+mod sink_chain;
 mod staging;
 mod stream;
 mod striping;
@@ -77,10 +78,8 @@ use fullbore_core::endpoint::UdpSource;
 use fullbore_core::layout::BLOCK_BYTES;
 use fullbore_core::manifest::{Fill, Format, Stream};
 use fullbore_core::name::Name;
-use fullbore_core::redundancy::Scheme;
 
 use crate::error::RecordError;
-use crate::store::partial_blocks::PartialBlockJournal;
 use crate::sys::memory::Region;
 use crate::thread_config::ThreadConfig;
 use crate::topology::NetworkPath;
@@ -91,10 +90,12 @@ pub use panda::PandaConfig;
 pub use port::{
     AMPLE_BLOCKS, CUT_PATIENCE, Port, PortError, PortMetrics, Sizes, TooFewBlocks, listen,
 };
-pub use scan_stream::{CaptureEvent, ScanContext, SourceEnd, StreamLayout, StreamMetrics};
+pub use scan_stream::{
+    CaptureEvent, ScanContext, SinkShare, SourceEnd, StreamLayout, StreamMetrics,
+};
+pub use sink_chain::{ChainCursor, Settled, SinkChain, SinkQueues, SinkReply, WrittenBlock};
 pub use staging::StagingBuffer;
 pub use striping::WriterQueue;
-pub(crate) use striping::{StripeCursor, Striper};
 
 /// A source of a recording, as configured. It dereferences to its facts.
 #[derive(Clone, Debug)]
@@ -376,31 +377,27 @@ pub(crate) trait OpenSource: Send {
 pub(crate) struct CaptureLink {
     /// The number of the thread.
     pub number: usize,
-    /// A pair of queues for each writer.
-    pub queues: Vec<WriterQueue>,
+    /// The queues to each sink.
+    pub sinks: Vec<SinkQueues>,
     /// The channel for its events.
     pub events: Sender<CaptureEvent>,
     /// The affinity and priority of the thread.
     pub thread_config: ThreadConfig,
     /// True if everything that comes before the first scan is dropped.
     pub hold: bool,
-    /// The journal of partial blocks, if the sink has one.
-    pub journal: Option<PartialBlockJournal>,
-    /// The redundancy scheme, if the sink has one.
-    pub redundancy: Option<Scheme>,
-    /// True if each stream goes only to the target with its number.
-    pub own_targets: bool,
     /// The age at which a partly filled block may be sent, if the sink takes short blocks.
     pub hand_on_after: Option<Duration>,
 }
 
 impl CaptureLink {
-    /// Makes the striper of a thread that has all the queues.
-    pub fn striper(&mut self) -> Striper {
-        Striper::new(std::mem::take(&mut self.queues))
-            .with_journal(self.journal.take())
-            .with_own_members(self.own_targets)
-            .for_stripes(self.redundancy)
+    /// Makes the way of a thread's blocks through all sinks.
+    pub fn chain(&mut self) -> SinkChain {
+        SinkChain::new(std::mem::take(&mut self.sinks))
+    }
+
+    /// True if each stream goes only to the target with its number, in every sink.
+    pub fn own_targets(&self) -> bool {
+        self.sinks.iter().all(|sink| sink.own_targets)
     }
 }
 

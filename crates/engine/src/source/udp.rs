@@ -22,6 +22,7 @@ use fullbore_core::units::ByteSize;
 use super::capture::{Capture, Settings};
 use super::detect::{stripped_bytes, wanted_block_bytes};
 use super::port::{AMPLE_BLOCKS, Port, Sizes, listen};
+use super::sink_chain::SinkChain;
 use super::staging::StagingBuffer;
 use super::{
     CaptureLink, Ending, MemoryNeeds, OpenContext, OpenRequest, OpenSource, Source, SourceConfig,
@@ -206,14 +207,8 @@ impl OpenSource for UdpPorts {
         for port in &mut self.0 {
             port.drain(&mut staging).map_err(RecordError::Thread)?;
         }
-        let settings = Settings {
-            thread_config: link.thread_config,
-            hold: link.hold,
-            journal: link.journal,
-            redundancy: link.redundancy,
-            own_targets: link.own_targets,
-        };
-        Capture::start(link.number, self.0, link.queues, link.events, settings)
+        let settings = Settings { thread_config: link.thread_config, hold: link.hold };
+        Capture::start(link.number, self.0, SinkChain::new(link.sinks), link.events, settings)
             .map_err(RecordError::Thread)
     }
 }

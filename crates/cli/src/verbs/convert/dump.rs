@@ -85,7 +85,7 @@ fn config(path: PathBuf, target: &Hdf5Target, count: u64) -> anyhow::Result<Reco
     let scan = ScanName { session, scan: scan.parse()? };
     let mut plan = plan(vec![panda.into()], target, vec![scan], count.saturating_sub(1));
     (plan.place, plan.priority) = (AffinityPolicy::Off, SchedulingPolicy::Off);
-    if let SinkConfig::Container(container) = &mut plan.sink {
+    if let SinkConfig::Container(container) = &mut plan.sinks[0] {
         container.alternate_path = false;
     }
     Ok(plan)

@@ -30,6 +30,13 @@ pub(super) struct Options {
     flush: bool,
 }
 
+impl Options {
+    /// True if none is given.
+    pub(super) fn is_idle(&self) -> bool {
+        self.overwrite.is_empty() && !self.flush
+    }
+}
+
 /// The name of a scan in events, if no device has an index.
 const BARE_CHUNKS: &str = "bare_chunks";
 
@@ -47,7 +54,7 @@ pub(super) fn run(args: Args, to: Vec<String>, output: Output) -> anyhow::Result
 }
 
 /// The sources. Those with equal names are numbered, and the rest of each is dropped as requested.
-fn sources_to(args: &Args) -> anyhow::Result<Vec<SourceConfig>> {
+pub(super) fn sources_to(args: &Args) -> anyhow::Result<Vec<SourceConfig>> {
     let mut sources = args.sources()?;
     let names: Vec<Name> = sources.iter().map(|source| source.name().clone()).collect();
     for (number, source) in sources.iter_mut().enumerate() {
@@ -68,7 +75,7 @@ fn sources_to(args: &Args) -> anyhow::Result<Vec<SourceConfig>> {
 }
 
 /// The devices, each with its scan and the permission to overwrite it.
-fn devices(args: &Args, to: &[String]) -> anyhow::Result<Vec<DeviceTarget>> {
+pub(super) fn devices(args: &Args, to: &[String]) -> anyhow::Result<Vec<DeviceTarget>> {
     let ends = to.iter().map(|text| parse(text)).collect::<anyhow::Result<Vec<_>>>()?;
     let overwrite = &args.device.overwrite;
     for named in overwrite {
@@ -131,13 +138,6 @@ pub(super) fn parameters() -> String {
     let source = parameters_of("file:", BytesStream::FILE_PARAMETERS);
     let target = parameters_of("--to file:", FileTarget::PARAMETERS).replace(" source,", ",");
     [device, pattern, source, target].join("\n")
-}
-
-/// Refuses a typed --store. The environment variable does not count, because it is meant for recordings into a store.
-pub(super) fn refuse_store(args: &Args) -> anyhow::Result<()> {
-    let typed = !args.store.store.is_empty();
-    ensure!(!typed, "--store cannot be used with --to: a recording goes to one of them");
-    Ok(())
 }
 
 /// Refuses options that this kind of target does not support.

@@ -28,16 +28,23 @@ const SESSION: &str = "live";
 #[cfg(feature = "hdf5")]
 pub fn container(args: &Args, to: &str, output: Output) -> anyhow::Result<ExitCode> {
     let (target, sources) = (target(to)?, args.sources()?);
+    check_scans(args, &sources)?;
+    let (session, scan) = names(&args.session, &args.scan, &target.path)?;
+    let scans = scan_names(&session, &scan, args.scans)?;
+    let plan = with_options(args, plan(sources, &target, scans, 0))?;
+    record_pandas(plan, target.rate, output, args.quiet)
+}
+
+/// Refuses several scans in a container, unless each is an acquisition.
+#[cfg(feature = "hdf5")]
+pub(super) fn check_scans(args: &Args, sources: &[SourceConfig]) -> anyhow::Result<()> {
     ensure!(
         args.scans == 1 || sources.iter().any(|source| matches!(source, SourceConfig::Panda(_))),
         "--scans {}: a container takes one scan, except of PandAs\n  \
          record several into a store, and convert each",
         args.scans
     );
-    let (session, scan) = names(&args.session, &args.scan, &target.path)?;
-    let scans = scan_names(&session, &scan, args.scans)?;
-    let plan = with_options(args, plan(sources, &target, scans, 0))?;
-    record_pandas(plan, target.rate, output, args.quiet)
+    Ok(())
 }
 
 /// The endpoint of a container.
@@ -54,17 +61,26 @@ pub fn plan(
     scans: Vec<ScanName>,
     further_scans: u64,
 ) -> RecordingConfig {
-    let container = ContainerConfig {
+    let container = sink(&sources, target, (scans.len() as u64).checked_add(further_scans));
+    RecordingConfig { further_scans, ..RecordingConfig::new(sources, container, scans) }
+}
+
+/// The container as a sink of these sources; `scans` is the number of scans.
+#[cfg(feature = "hdf5")]
+pub(super) fn sink(
+    sources: &[SourceConfig],
+    target: &Hdf5Target,
+    scans: Option<u64>,
+) -> SinkConfig {
+    SinkConfig::Container(ContainerConfig {
         template: target.path.clone(),
         options: options(target),
         streams: sources.iter().map(|source| source.name().clone()).collect(),
-        single: matches!(sources.as_slice(), [only] if only.is_known()),
+        single: matches!(sources, [only] if only.is_known()),
         has_rows: sources.iter().any(|source| !matches!(source, SourceConfig::Panda(_))),
-        scans: (scans.len() as u64).checked_add(further_scans),
+        scans,
         alternate_path: true,
-    };
-    let plan = RecordingConfig::new(sources, SinkConfig::Container(container), scans);
-    RecordingConfig { further_scans, ..plan }
+    })
 }
 
 /// The options of the files, from the endpoint.
@@ -109,13 +125,19 @@ pub(super) fn run(
     scan: ScanName,
     output: Output,
 ) -> anyhow::Result<ExitCode> {
+    check_one_scan(args)?;
+    let plan = with_options(args, RecordingConfig::new(sources, sink, vec![scan]))?;
+    record_pandas(plan, None, output, args.quiet)
+}
+
+/// Refuses several scans in a file or on a device.
+pub(super) fn check_one_scan(args: &Args) -> anyhow::Result<()> {
     ensure!(
         args.scans == 1,
         "--scans {}: a file takes one scan\n  record several into a store, and convert each",
         args.scans
     );
-    let plan = with_options(args, RecordingConfig::new(sources, sink, vec![scan]))?;
-    record_pandas(plan, None, output, args.quiet)
+    Ok(())
 }
 
 /// Records, and says what the link of each PandA carries, and whether `rate` samples a second fit.
@@ -134,7 +156,7 @@ pub fn record_pandas(
 }
 
 /// Adds the options of the command line to a recording's configuration.
-fn with_options(args: &Args, plan: RecordingConfig) -> anyhow::Result<RecordingConfig> {
+pub(super) fn with_options(args: &Args, plan: RecordingConfig) -> anyhow::Result<RecordingConfig> {
     check_limits(args)?;
     let (limit, planned) = when(args, !args.source.iter().any(|text| is_panda(text)))?;
     Ok(RecordingConfig {

@@ -35,6 +35,9 @@ use crate::event::EventHandler;
 use crate::source::bytes::{Identity, Range};
 use crate::sys::memory::Region;
 
+/// The path of standard output in events and manifests.
+pub(crate) const STANDARD_OUTPUT: &str = "standard output";
+
 /// The file has no chunks; this is the largest that a geometry allows.
 const CHUNK_BYTES: u64 = 64 << 30;
 
@@ -65,7 +68,7 @@ impl FileSink {
                 if io::stdout().is_terminal() {
                     return Err(RecordError::Terminal);
                 }
-                (PathBuf::from("standard output"), None)
+                (PathBuf::from(STANDARD_OUTPUT), None)
             }
             FileTarget::File { path, existing } => {
                 check(path, *existing)?;

@@ -104,7 +104,7 @@ fn plan(
     let planned = completeness::Planned { begin: Some(scan.start), end: Some(scan.end) };
     let start = Some(scan.start);
     let mut plan = RecordingConfig { scans, start, limit, planned, pause, ..plan };
-    if let SinkConfig::Store(store) = &mut plan.sink {
+    if let SinkConfig::Store(store) = &mut plan.sinks[0] {
         store.degraded_start = Some(known.clone());
     }
     Ok(plan)
