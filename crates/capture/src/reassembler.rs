@@ -28,8 +28,8 @@ use super::scan_stream::{
     SubStreamTotals, came_after_cut, filled,
 };
 use super::second_boundary::{self, SecondBoundary};
+use super::sink_chain::SinkChain;
 use super::staging::{StagedDatagram, StagingBuffer};
-use super::striping::Striper;
 use super::unclaimed::{Handed, HandedBack};
 use crate::checksum;
 
@@ -56,7 +56,7 @@ pub struct CaptureResources<'a> {
     /// The port's memory.
     pub pool: &'a mut Pool,
     /// The queues to the members.
-    pub striper: &'a mut Striper,
+    pub chain: &'a mut SinkChain,
     /// Copies of datagrams that were received in wrong slots.
     pub staging: &'a mut StagingBuffer,
     /// The time of this round.
@@ -422,7 +422,7 @@ impl Reassembler {
                 let block = self.window.block(page, || None).expect("the frame was placed in it");
                 block[slot as usize * bytes..][..bytes].copy_from_slice(frame);
                 let first = self.window.first_of(page);
-                self.part_of(index).cursor.partial_blocks().touch(first, slot * bytes as u32);
+                self.part_of(index).cursor.touch(first, slot * bytes as u32);
                 self.count.learn(head, frame);
                 if invalid {
                     note_invalid(&mut self.invalid, page);
@@ -692,7 +692,7 @@ impl Reassembler {
         let frame_bytes = self.shape.geometry.frame_bytes;
         let filled = filled(closed, scan_stream, frame_bytes, invalid, time, came, crc)
             .expect("frames are present, so there is memory");
-        if let Some(lost) = lent.striper.dispatch(&mut scan_stream.cursor, filled) {
+        if let Some(lost) = lent.chain.dispatch(&mut scan_stream.cursor, filled) {
             lent.pool.put(scan_stream.lose(lost));
         }
     }
@@ -706,7 +706,7 @@ impl Reassembler {
         if self.window.cutting() || scan_stream.sums.is_some() {
             return;
         }
-        if !lent.striper.is_journal_due(&mut scan_stream.cursor, oldest, lent.now) {
+        if !lent.chain.is_journal_due(&mut scan_stream.cursor, oldest, lent.now) {
             return;
         }
         let frame = self.shape.geometry.frame_bytes;
@@ -754,7 +754,7 @@ impl Reassembler {
             }
             pieces
         };
-        lent.striper.journal_partial_blocks(
+        lent.chain.journal_partial_blocks(
             &mut scan_stream.cursor,
             lent.now,
             &open,

@@ -685,7 +685,7 @@ impl SequentialStream {
         scan_stream.invalid += u64::from(self.invalid);
         (self.frames, self.invalid, self.used) = (0, 0, 0);
         self.first = self.arrived as i64;
-        if let Some(lost) = lent.striper.dispatch(&mut scan_stream.cursor, filled) {
+        if let Some(lost) = lent.chain.dispatch(&mut scan_stream.cursor, filled) {
             lent.pool.put(scan_stream.lose(lost));
         }
     }
@@ -697,7 +697,7 @@ impl SequentialStream {
         if self.frames == 0 || scan_stream.sums.is_some() {
             return;
         }
-        if !lent.striper.is_journal_due(&mut scan_stream.cursor, came, lent.now) {
+        if !lent.chain.is_journal_due(&mut scan_stream.cursor, came, lent.now) {
             return;
         }
         let bytes = self.used.min(self.shape.geometry.block_bytes as usize) as u32;
@@ -718,7 +718,7 @@ impl SequentialStream {
         };
         let mut describe = || vec![BlockState { lengths: lengths.clone(), ..piece.clone() }];
         let open = [(self.first, bytes)];
-        lent.striper.journal_partial_blocks(
+        lent.chain.journal_partial_blocks(
             &mut scan_stream.cursor,
             lent.now,
             &open,

@@ -68,7 +68,7 @@ fn store(members: Vec<PathBuf>) -> SinkConfig {
 
 /// The store configuration of a plan.
 fn store_of(plan: &mut RecordingConfig) -> &mut StoreConfig {
-    let SinkConfig::Store(store) = &mut plan.sink else {
+    let SinkConfig::Store(store) = &mut plan.sinks[0] else {
         unreachable!("tests record into a store")
     };
     store
@@ -325,7 +325,7 @@ fn opened(plan: &RecordingConfig) -> (usize, Vec<PathBuf>, Vec<String>) {
     let mut tell = |event: &Event| {
         told.extend(warnings(std::slice::from_ref(event)).into_iter().map(str::to_owned))
     };
-    let (members, away) = disk_set::open(plan.sink.store().unwrap(), &mut tell).unwrap();
+    let (members, away) = disk_set::open(plan.store().unwrap(), &mut tell).unwrap();
     (members.len(), away.into_iter().map(|it| it.path).collect(), told)
 }
 
@@ -386,7 +386,7 @@ fn with_no_member_there_a_recording_is_refused_and_several_that_are_away_are_tol
     let others = std::collections::BTreeMap::from([(store.roots()[0].clone(), uuid::Uuid::nil())]);
     store_of(&mut plan).degraded_start = Some(others);
     assert!(matches!(
-        disk_set::open(plan.sink.store().unwrap(), &mut |_| ()),
+        disk_set::open(plan.store().unwrap(), &mut |_| ()),
         Err(RecordError::Member(_))
     ));
 }
@@ -400,7 +400,7 @@ fn a_rehearsal_tells_all_that_is_in_the_way_at_once_and_holds_nothing() {
     let SourceConfig::Udp(source) = &plan.sources[0] else { panic!("{plan:?}") };
     let taken = UdpSocket::bind(source.address).expect("it holds no port");
     let plan = RecordingConfig {
-        sink: store(vec![members.roots[0].join("none")]),
+        sinks: vec![store(vec![members.roots[0].join("none")])],
         buffer: Some(ByteSize(1 << 20)),
         ..plan
     };
