@@ -179,6 +179,11 @@ impl StripeCursor {
         }
     }
 
+    /// The state of the same stream in another sink that has got no block.
+    pub fn beside(&self) -> Self {
+        Self { next_sequence: self.next_sequence, ..Self::new(self.stream_ref.clone()) }
+    }
+
     /// The stream.
     pub fn stream_ref(&self) -> &Arc<StreamRef> {
         &self.stream_ref

@@ -4,7 +4,7 @@ use fullbore_core::account::Verdict;
 use fullbore_core::completeness::Completeness;
 use fullbore_core::manifest::State;
 use fullbore_core::panda::SourceEvent;
-use fullbore_engine::recorder::{Event, Sealed};
+use fullbore_engine::recorder::{Event, Sealed, SealedSink};
 use fullbore_engine::sink::device::DeviceResult;
 use serde::Serialize;
 
@@ -27,6 +27,7 @@ impl Outcome {
             sealed.completeness.is_good()
                 && sealed.manifest.wanting().is_empty()
                 && sealed.devices.iter().all(DeviceResult::is_whole)
+                && sealed.sinks.iter().all(SealedSink::is_whole)
                 && sealed.manifest.state != State::Aborted,
         )
     }

@@ -32,7 +32,7 @@ fn refusal(options: &RecordingOptions) -> String {
 }
 
 fn store_of(config: &RecordingConfig) -> &fullbore_engine::sink::StoreConfig {
-    config.sink.store().expect("it goes into a store")
+    config.store().expect("it goes into a store")
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn all_options_arrive_in_the_configuration() {
     assert_eq!((config.place, config.priority), (AffinityPolicy::Off, SchedulingPolicy::Fifo(3)));
     assert_eq!(config.sync_interval, Some(Duration::from_millis(100)));
     assert_eq!((config.clock.offset, config.clock.drift_ppm), (None, Some(7)));
-    let SinkConfig::Store(store) = &config.sink else { panic!("{:?}", config.sink) };
+    let [SinkConfig::Store(store)] = config.sinks.as_slice() else { panic!("{:?}", config.sinks) };
     assert_eq!(store.members, [PathBuf::from("/s")]);
     assert_eq!((store.chunk, store.new_members.len()), (Some(ByteSize(32_000_000)), 1));
     assert_eq!(store.redundancy.unwrap().to_string(), "mirror");
@@ -93,9 +93,9 @@ fn pandas_are_armed_and_reconnected_as_requested() {
 #[test]
 fn targets_become_sinks() {
     let sink = |target: &str, more: &str| to(target, more).resolve().unwrap();
-    assert!(matches!(sink("file:/x.raw", "").sink, SinkConfig::File(_)));
+    assert!(matches!(sink("file:/x.raw", "").sinks[..], [SinkConfig::File(_)]));
     let standard = sink("-", "session = 's'");
-    assert!(matches!(standard.sink, SinkConfig::File(_)));
+    assert!(matches!(standard.sinks[..], [SinkConfig::File(_)]));
     assert_eq!(standard.scans[0].to_string(), "s_stdout");
     let bare = sink("device:/dev/x", "bytes = '1MB'");
     assert_eq!(
@@ -105,7 +105,7 @@ fn targets_become_sinks() {
     let two =
         sink("device:/dev/x,device:/dev/y", "bytes = '1MB'\noverwrite = '/dev/y'\nflush = true");
     assert_eq!(two.limit.bytes, Some(2_000_000), "the limit is that of each device");
-    let SinkConfig::Device(devices) = two.sink else { panic!("{:?}", two.sink) };
+    let [SinkConfig::Device(devices)] = &two.sinks[..] else { panic!("{:?}", two.sinks) };
     let overwrite: Vec<bool> = devices.devices.iter().map(|it| it.overwrite.is_some()).collect();
     assert_eq!(overwrite, [false, true]);
 }
@@ -115,7 +115,9 @@ fn targets_become_sinks() {
 fn a_container_has_the_options_of_its_endpoint() {
     let config = to("hdf5:run-%d.h5?rate=1e6", "").resolve().unwrap();
     assert_eq!(config.scans[0].to_string(), "live_run");
-    let SinkConfig::Container(container) = config.sink else { panic!("{:?}", config.sink) };
+    let [SinkConfig::Container(container)] = &config.sinks[..] else {
+        panic!("{:?}", config.sinks)
+    };
     assert_eq!(container.options.rows_per_second, Some(1e6));
 }
 
