@@ -46,6 +46,8 @@ pub use scan_stream::{
     CaptureEvent, ScanContext, ScanStream, SinkShare, SourceEnd, StreamLayout, StreamMetrics,
     StreamTotals, discovered,
 };
-pub use sink_chain::{ChainCursor, Settled, Share, SinkChain, SinkQueues, SinkReply, WrittenBlock};
+pub use sink_chain::{
+    ChainCursor, Settled, Share, SinkChain, SinkQueues, SinkReply, WrittenBlock, scan_in_store,
+};
 pub use staging::StagingBuffer;
 pub use striping::{StripeCursor, Striper, WriterQueue};

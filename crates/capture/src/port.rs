@@ -1152,8 +1152,7 @@ impl Port {
         returned: SinkReply,
         thread_resources: &mut ThreadResources<'_>,
     ) -> Option<SinkReply> {
-        let stream_ref = returned.stream_ref();
-        let (number, scan) = (stream_ref.number, stream_ref.scan);
+        let (scan, number) = returned.stream();
         let Some(part) = self.part_mut(number, scan) else {
             return Some(returned);
         };

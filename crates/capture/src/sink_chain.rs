@@ -11,6 +11,8 @@
 //! A block that a sink does not take goes on to the next one. That sink lacks the block: its account counts the frames
 //! as overrun, and its index gets them as gaps. Only a block that no sink took is returned to the caller as lost.
 //! A recording with one sink has one striper and no gate.
+//!
+//! Each store has a scan of its own ([`scan_in_store`]): two stores of one recording must never be read as one disk set.
 
 #[cfg(test)]
 mod model;
@@ -22,6 +24,7 @@ use fullbore_core::gap::Gap;
 use fullbore_core::partial_block::BlockState;
 use fullbore_core::redundancy::Scheme;
 use fullbore_time::Tai;
+use uuid::Uuid;
 
 use super::partial_block::OpenBlock;
 use super::scan_stream::Lost;
@@ -39,12 +42,21 @@ pub struct SinkQueues {
     pub redundancy: Option<Scheme>,
     /// True if each stream goes only to the target with its number.
     pub own_targets: bool,
+    /// The number of a store among the stores of the recording, from 0. 0 also for other sinks.
+    pub store: u16,
+}
+
+/// The scan of a recording in the store with this number. In the first store, and in sinks that are no stores, it is the
+/// scan of the recording. Applied to the result, it returns the scan of the recording.
+pub fn scan_in_store(scan: Uuid, store: u16) -> Uuid {
+    // The last bytes of these identities are random.
+    Uuid::from_u128(scan.as_u128() ^ u128::from(store))
 }
 
 impl SinkQueues {
     /// The queues to a sink without wishes.
     pub fn plain(queues: Vec<WriterQueue>) -> Self {
-        Self { queues, journal: None, redundancy: None, own_targets: false }
+        Self { queues, journal: None, redundancy: None, own_targets: false, store: 0 }
     }
 
     fn striper(self) -> Striper {
@@ -58,6 +70,8 @@ impl SinkQueues {
 /// The way of a capture thread's blocks through all sinks.
 pub struct SinkChain {
     links: Vec<Striper>,
+    /// The number of each sink among the stores.
+    stores: Vec<u16>,
 }
 
 /// The state of a stream in each sink.
@@ -119,16 +133,18 @@ impl Share {
 #[derive(Debug)]
 pub struct SinkReply {
     sink: usize,
+    store: u16,
     reply: WriterReply,
 }
 
 impl SinkReply {
-    /// The stream of the block.
-    pub fn stream_ref(&self) -> &Arc<StreamRef> {
-        match &self.reply {
+    /// The scan and the number of the block's stream.
+    pub fn stream(&self) -> (Uuid, u16) {
+        let stream_ref = match &self.reply {
             WriterReply::Written { stream_ref, .. } => stream_ref,
             WriterReply::Refused(filled) => &filled.stream_ref,
-        }
+        };
+        (scan_in_store(stream_ref.scan, self.store), stream_ref.number)
     }
 
     /// The memory of the block.
@@ -229,14 +245,29 @@ impl ChainCursor {
         self.links.iter().map(StripeCursor::written).zip(&self.shares)
     }
 
-    /// Adds the state in each sink.
-    fn fit(&mut self, sinks: usize) {
+    /// Adds the state in each sink. `stores` has the number of each sink among the stores.
+    fn fit(&mut self, stores: &[u16]) {
+        let sinks = stores.len();
         while self.links.len() < sinks {
-            self.links.push(self.links[0].beside());
+            let stream_ref = self.stream_in_store(stores[self.links.len()]);
+            self.links.push(self.links[0].beside(stream_ref));
         }
         if sinks > 1 {
             self.gates.resize_with(sinks, Gate::default);
             self.shares.resize_with(sinks, Share::default);
+        }
+    }
+
+    /// The stream in a store.
+    fn stream_in_store(&self, store: u16) -> Arc<StreamRef> {
+        let stream_ref = self.stream_ref();
+        match store {
+            0 => stream_ref.clone(),
+            _ => Arc::new(StreamRef {
+                scan: scan_in_store(stream_ref.scan, store),
+                directory: stream_ref.directory.clone(),
+                ..**stream_ref
+            }),
         }
     }
 
@@ -246,6 +277,7 @@ impl ChainCursor {
         let own = filled.gaps.len() - label.gaps.len();
         self.shares[sink].pending.splice(0..0, filled.gaps.drain(..own));
         filled.crc = crc;
+        filled.stream_ref = label.stream_ref;
         missed.push(sink);
         Traveller { filled, missed }
     }
@@ -274,13 +306,14 @@ impl ChainCursor {
 impl SinkChain {
     /// A chain of sinks, each with its queues.
     pub fn new(sinks: Vec<SinkQueues>) -> Self {
-        Self::of_stripers(sinks.into_iter().map(SinkQueues::striper).collect())
+        let stores = sinks.iter().map(|sink| sink.store).collect();
+        Self { stores, ..Self::of_stripers(sinks.into_iter().map(SinkQueues::striper).collect()) }
     }
 
     /// A chain of these stripers, one for each sink.
     pub fn of_stripers(links: Vec<Striper>) -> Self {
         assert!(!links.is_empty(), "a recording has at least one sink");
-        Self { links }
+        Self { stores: vec![0; links.len()], links }
     }
 
     /// Sends a block on its way. Returns it if no sink accepts it.
@@ -288,7 +321,7 @@ impl SinkChain {
         if let [only] = self.links.as_mut_slice() {
             return only.dispatch(&mut cursor.links[0], filled);
         }
-        cursor.fit(self.links.len());
+        cursor.fit(&self.stores);
         let mut settled = Settled::default();
         self.arrive(cursor, 0, Traveller { filled, missed: Vec::new() }, &mut settled);
         settled.lost.pop()
@@ -296,13 +329,15 @@ impl SinkChain {
 
     /// Returns the next reply of any writer. Sends waiting finishes as far as there is room.
     pub fn take_returned(&mut self) -> Option<SinkReply> {
-        let mut links = self.links.iter_mut().enumerate();
-        links.find_map(|(sink, link)| Some(SinkReply { sink, reply: link.take_returned()? }))
+        let mut links = self.links.iter_mut().zip(&self.stores).enumerate();
+        links.find_map(|(sink, (link, &store))| {
+            Some(SinkReply { sink, store, reply: link.take_returned()? })
+        })
     }
 
     /// Processes a reply for a block of this stream. Returns the blocks whose way is over.
     pub fn settle(&mut self, cursor: &mut ChainCursor, reply: SinkReply) -> Settled {
-        let SinkReply { sink, reply } = reply;
+        let SinkReply { sink, reply, .. } = reply;
         let mut settled = Settled::default();
         let link = &mut self.links[sink];
         let lost = match reply {
@@ -365,6 +400,7 @@ impl SinkChain {
         let passing = Passing { label: BlockMeta::of(&filled), crc: filled.crc, missed };
         let own = std::mem::take(&mut cursor.shares[sink].pending);
         filled.gaps.splice(0..0, own);
+        filled.stream_ref = cursor.links[sink].stream_ref().clone();
         let place = filled.block.place().1;
         match self.links[sink].dispatch(&mut cursor.links[sink], filled) {
             None => {
@@ -380,7 +416,7 @@ impl SinkChain {
         if let [only] = self.links.as_mut_slice() {
             return only.finish(&cursor.links[0], gaps);
         }
-        cursor.fit(self.links.len());
+        cursor.fit(&self.stores);
         for (sink, link) in self.links.iter_mut().enumerate() {
             let mut own = std::mem::take(&mut cursor.shares[sink].pending);
             own.extend_from_slice(&gaps);
@@ -405,7 +441,7 @@ impl SinkChain {
 
     /// True if the data of a stream that is open since `oldest` should be journaled now.
     pub fn is_journal_due(&self, cursor: &mut ChainCursor, oldest: Tai, now: Tai) -> bool {
-        cursor.fit(self.links.len());
+        cursor.fit(&self.stores);
         let mut links = self.links.iter().zip(&mut cursor.links);
         links.any(|(link, cursor)| link.is_journal_due(cursor, oldest, now))
     }

@@ -179,9 +179,9 @@ impl StripeCursor {
         }
     }
 
-    /// The state of the same stream in another sink that has got no block.
-    pub fn beside(&self) -> Self {
-        Self { next_sequence: self.next_sequence, ..Self::new(self.stream_ref.clone()) }
+    /// The state of the same stream in another sink that has got no block, where it is `stream_ref`.
+    pub fn beside(&self, stream_ref: Arc<StreamRef>) -> Self {
+        Self { next_sequence: self.next_sequence, ..Self::new(stream_ref) }
     }
 
     /// The stream.

@@ -18,8 +18,8 @@ use proptest::prelude::*;
 use uuid::Uuid;
 
 use super::super::scan_stream::Lost;
-use super::super::striping::{Striper, WriterQueue};
-use super::{ChainCursor, Settled, SinkChain};
+use super::super::striping::WriterQueue;
+use super::{ChainCursor, Settled, SinkChain, SinkQueues, scan_in_store};
 use fullbore_linux::ring::{
     FullBlock, Notifier, Pool, StreamRef, WriterCommand, WriterMetrics, WriterReply,
 };
@@ -35,6 +35,9 @@ const REGION_BYTES: usize = 2 << 20;
 const BLOCK_BYTES: u32 = 4096;
 
 const CHUNK_BLOCKS: u32 = 3;
+
+/// The scan of the recording.
+const SCAN: Uuid = Uuid::nil();
 
 /// The next step. Writers and streams are taken modulo their number.
 #[derive(Clone, Copy, Debug)]
@@ -140,7 +143,7 @@ impl World {
         // There is more memory than the blocks fill, so that their number is the limit.
         let pool = Pool::new(Arc::new(region), REGION_BYTES / (BLOCKS + 1) + 4096, 0);
         assert_eq!(pool.blocks(), BLOCKS);
-        let (mut stripers, mut writers) = (Vec::new(), Vec::new());
+        let (mut sinks, mut writers) = (Vec::new(), Vec::new());
         for (sink, &count) in members.iter().enumerate() {
             let mut queues = Vec::new();
             for _ in 0..count {
@@ -153,18 +156,19 @@ impl World {
                 let begun = BTreeSet::new();
                 writers.push(Writer { sink, commands, returned, metrics, state, held, begun });
             }
-            stripers.push(Striper::new(queues));
+            // Each is a store of its own.
+            sinks.push(SinkQueues { store: sink as u16, ..SinkQueues::plain(queues) });
         }
         let cursor = |number: usize| {
             let (frame_bytes, block_bytes) = (BLOCK_BYTES, BLOCK_BYTES);
             let geometry = Geometry { frame_bytes, block_bytes, chunk_blocks: CHUNK_BLOCKS };
             let directory = format!("s_a_ds{number}");
-            let (scan, number) = (Uuid::nil(), number as u16);
+            let (scan, number) = (SCAN, number as u16);
             ChainCursor::new(Arc::new(StreamRef { scan, number, directory, geometry }))
         };
         Self {
             pool,
-            chain: SinkChain::of_stripers(stripers),
+            chain: SinkChain::new(sinks),
             members: members.to_vec(),
             cursors: (0..streams).map(cursor).collect(),
             sent: vec![0; streams],
@@ -234,6 +238,7 @@ impl World {
     fn lose(&mut self, lost: impl IntoIterator<Item = FullBlock>) {
         for filled in lost {
             let key = (filled.stream_ref.number, filled.sequence);
+            assert_eq!(filled.stream_ref.scan, SCAN, "as it was");
             assert!(self.lost.insert(key), "given back twice");
             let (_, gaps) = Lost::of(&filled);
             self.pending[usize::from(key.0)].extend(gaps);
@@ -244,8 +249,12 @@ impl World {
     fn take(&mut self, number: usize) {
         let writer = &mut self.writers[number];
         match writer.commands.pop() {
-            Ok(WriterCommand::Write(filled)) => writer.held.push_back(filled),
+            Ok(WriterCommand::Write(filled)) => {
+                assert_eq!(filled.stream_ref.scan, scan_in_store(SCAN, writer.sink as u16));
+                writer.held.push_back(filled);
+            }
             Ok(WriterCommand::Finish { stream_ref, gaps }) => {
+                assert_eq!(stream_ref.scan, scan_in_store(SCAN, writer.sink as u16));
                 let key = (writer.sink, stream_ref.number);
                 self.stored.entry(key).or_default().gaps.extend(gaps);
             }
@@ -290,7 +299,9 @@ impl World {
 
     fn answer(&mut self) {
         let Some(reply) = self.chain.take_returned() else { return };
-        let stream = usize::from(reply.stream_ref().number);
+        let (scan, number) = reply.stream();
+        assert_eq!(scan, SCAN);
+        let stream = usize::from(number);
         let Settled { written, lost } = self.chain.settle(&mut self.cursors[stream], reply);
         for block in written {
             self.pool.put(block.block);

@@ -304,13 +304,14 @@ impl Wires {
 /// Divides the queues of a capture thread among the sinks.
 fn sink_queues(sinks: &Sinks, queues: Vec<WriterQueue>) -> Vec<SinkQueues> {
     let mut queues = queues.into_iter();
-    let of_sink = |sink: &dyn Sink| SinkQueues {
+    let of_sink = |(number, sink): (usize, &dyn Sink)| SinkQueues {
         queues: queues.by_ref().take(sink.targets().len()).collect(),
         journal: sink.partial_blocks(),
         redundancy: sink.redundancy(),
         own_targets: sink.gives_each_stream_a_target(),
+        store: sinks.store_number(number),
     };
-    sinks.iter().map(of_sink).collect()
+    sinks.iter().enumerate().map(of_sink).collect()
 }
 
 /// The targets of all writers.

@@ -8,12 +8,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fullbore_care::recover;
-use fullbore_core::endpoint::UdpSource;
+use fullbore_core::device::BytesStream;
+use fullbore_core::endpoint::{FileTarget, UdpSource};
 use fullbore_core::manifest::{MANIFEST_FILE, Manifest, State};
 use fullbore_core::units::ByteSize;
 use fullbore_linux::stop_handle::StopHandle;
-use fullbore_store::inventory::side_file;
+use fullbore_store::inventory::{self, Inventory, side_file};
 use fullbore_store::lock::is_held;
+use fullbore_store::reader::Scan;
 use fullbore_store::stall_hooks::{Hung, hang, hang_writer, kill_writer};
 use fullbore_store::testing::{Store, StreamPlan};
 use tempfile::TempDir;
@@ -21,6 +23,7 @@ use tempfile::TempDir;
 use super::{
     Event, Limit, RecordError, Recorder, RecordingConfig, Sealed, SourceConfig, preflight,
 };
+use crate::sink::file::FileConfig;
 use crate::sink::store::disk_set;
 use crate::sink::{SinkConfig, StoreConfig};
 
@@ -442,11 +445,6 @@ fn an_end_that_is_set_while_a_scan_runs_is_kept_like_its_limit() {
 
 #[test]
 fn a_sink_that_fails_is_told_with_its_own_account_and_the_other_is_whole() {
-    use fullbore_core::device::BytesStream;
-    use fullbore_core::endpoint::FileTarget;
-
-    use crate::sink::file::FileConfig;
-
     let (members, folder) = (Members::new(1), tempfile::tempdir().unwrap());
     let file = |path: &str| {
         let target = FileTarget::parse(&format!("file:{path}")).unwrap();
@@ -495,4 +493,53 @@ fn a_place_is_not_two_sinks_of_one_recording() {
     let none = RecordingConfig { sinks: Vec::new(), ..plan };
     let error = Recorder::arm(none, &mut |_| ()).err().unwrap();
     assert!(matches!(error, RecordError::NoSink), "{error}");
+}
+
+#[test]
+fn two_stores_of_a_recording_are_two_scans_and_never_one_disk_set() {
+    let members = Members::new(2);
+    let source = BytesStream::parse("pattern:counter?bytes=3MiB").unwrap();
+    let scans = vec!["s_a".parse().unwrap()];
+    let [one, other] = [0, 1].map(|number| vec![members.roots[number].clone()]);
+    let plan = RecordingConfig::new([source], store(one.clone()), scans);
+    let recorder = Recorder::arm(plan.with_sink(store(other.clone())), &mut |_| ()).unwrap();
+    recorder.run(&Arc::new(StopHandle::default()), &mut |_| ()).unwrap();
+    let scan = "s_a".parse().unwrap();
+    let [first, second] =
+        [&one, &other].map(|roots| Inventory::take(roots, &scan).unwrap().manifest);
+    assert_ne!(first.uuid, second.uuid);
+    assert_eq!((first.members.len(), second.members.len()), (1, 1));
+    for roots in [&one, &other] {
+        // The checksum of an index record contains the identity of its scan.
+        let blocks = &Scan::open(roots, &scan).unwrap().streams[0].blocks;
+        assert_eq!(blocks.iter().map(|it| u64::from(it.block.bytes)).sum::<u64>(), 3 << 20);
+    }
+    let both = Inventory::take(&members.roots, &scan).err().expect("they are not one scan");
+    assert!(matches!(both, inventory::Error::TwoScans { .. }), "{both}");
+}
+
+#[test]
+fn a_writer_that_dies_leaves_what_the_other_store_has_to_recover() {
+    let members = Members::new(2);
+    let source = BytesStream::parse("pattern:counter?rate=20MB/s").unwrap();
+    let scans = vec!["s_died".parse().unwrap()];
+    let plan = RecordingConfig::new([source], store(vec![members.roots[0].clone()]), scans);
+    let plan = plan.with_sink(store(vec![members.roots[1].clone()]));
+    let mut killed = false;
+    let mut tell = |event: &Event| {
+        let some = matches!(event, Event::Progress(told) if told.durable_bytes > 0);
+        if some && !std::mem::replace(&mut killed, true) {
+            kill_writer(&members.roots[1]);
+        }
+    };
+    let recorder = Recorder::arm(plan, &mut tell).unwrap();
+    let ended = recorder.run(&Arc::new(StopHandle::default()), &mut tell);
+    assert!(matches!(ended, Err(RecordError::Broken { .. })), "{ended:?}");
+    for root in &members.roots {
+        let (scan, how) = ("s_died".parse().unwrap(), recover::Options::default());
+        let outcome = recover::recover(std::slice::from_ref(root), &scan, how, &|_| {}).unwrap();
+        let recover::Outcome::Recovered(recovery) = outcome else { panic!("{outcome:?}") };
+        let [stream] = recovery.streams.as_slice() else { panic!("{recovery:?}") };
+        assert!(stream.blocks > 0 && stream.damaged == 0 && stream.lost == 0, "{stream:?}");
+    }
 }

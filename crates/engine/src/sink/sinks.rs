@@ -27,10 +27,11 @@ use super::{
 };
 use crate::error::RecordError;
 use crate::event::EventHandler;
-use fullbore_capture::{SinkShare, StreamMetrics};
+use fullbore_capture::{SinkShare, StreamMetrics, scan_in_store};
 use fullbore_linux::overlap::Range as BytesRange;
 use fullbore_linux::ring::WriterMetrics;
 use fullbore_linux::sys::memory::Region;
+use uuid::Uuid;
 
 /// The open sinks of a recording.
 pub struct Sinks {
@@ -41,6 +42,8 @@ struct OpenSink {
     sink: Box<dyn Sink>,
     /// Its writers among those of all sinks.
     writers: Range<usize>,
+    /// Its number among the stores. 0 also if it is none.
+    store: u16,
 }
 
 impl Sinks {
@@ -51,7 +54,10 @@ impl Sinks {
         tell: &mut EventHandler<'_>,
     ) -> Result<Self, RecordError> {
         let sinks = configs.iter().map(|config| open(config, needs, tell));
-        let sinks = Self::of(sinks.collect::<Result<_, _>>()?);
+        let mut sinks = Self::of(sinks.collect::<Result<_, _>>()?);
+        let all = sinks.all.iter_mut().zip(configs);
+        let stores = all.filter(|(_, config)| config.store().is_some());
+        (0..).zip(stores).for_each(|(number, (sink, _))| sink.store = number);
         sinks.check_shared_space(needs)?;
         Ok(sinks)
     }
@@ -62,7 +68,7 @@ impl Sinks {
         let numbered = |sink: Box<dyn Sink>| {
             let writers = first..first + sink.targets().len();
             first = writers.end;
-            OpenSink { sink, writers }
+            OpenSink { sink, writers, store: 0 }
         };
         Self { all: sinks.into_iter().map(numbered).collect() }
     }
@@ -96,10 +102,15 @@ impl Sinks {
 
     /// Bytes free for a sink.
     fn free_of_sink(&self, sink: usize) -> u64 {
-        let OpenSink { sink, writers } = &self.all[sink];
+        let OpenSink { sink, writers, .. } = &self.all[sink];
         let targets = sink.targets().iter().zip(0..writers.len());
         let shared = |target: &Target| target.device.filter(|_| target.span.is_none());
         free_in_all(targets.map(|(target, number)| (shared(target), sink.free_bytes(number))))
+    }
+
+    /// The number of a sink among the stores. 0 also if it is none.
+    pub fn store_number(&self, sink: usize) -> u16 {
+        self.all[sink].store
     }
 
     /// The sinks, in the order of their blocks.
@@ -139,7 +150,7 @@ impl Sinks {
 
     /// The target of a writer.
     pub fn target(&self, writer: usize) -> &Target {
-        let OpenSink { sink, writers } = self.of_writer(writer);
+        let OpenSink { sink, writers, .. } = self.of_writer(writer);
         &sink.targets()[writer - writers.start]
     }
 
@@ -183,7 +194,7 @@ impl Sinks {
     /// takes no data.
     pub fn refuse_stream(&self, stream: usize, failures: &[Option<String>]) -> bool {
         let refused = |writer: usize| failures.get(writer).is_some_and(Option::is_some);
-        self.all.iter().all(|OpenSink { sink, writers }| {
+        self.all.iter().all(|OpenSink { sink, writers, .. }| {
             sink.gives_each_stream_a_target() && refused(writers.start + stream)
         })
     }
@@ -225,7 +236,7 @@ impl Sinks {
         let pool_bytes = pool_bytes / self.all.len().max(1) as u64;
         let mut links = links.into_iter();
         let mut threads = Vec::with_capacity(self.writers());
-        for OpenSink { sink, writers } in &mut self.all {
+        for OpenSink { sink, writers, .. } in &mut self.all {
             let links = links.by_ref().take(writers.len()).collect();
             threads.extend(sink.start(links, memory, pool_bytes)?);
         }
@@ -236,8 +247,8 @@ impl Sinks {
     pub fn plan_scan(&self, manifest: &mut Manifest, failures: &[Option<String>]) -> ScanSinks {
         let plain = manifest.clone();
         let mut parts = Vec::with_capacity(self.all.len());
-        for OpenSink { sink, writers } in &self.all {
-            let mut own = plain.clone();
+        for OpenSink { sink, writers, store } in &self.all {
+            let mut own = Manifest { uuid: scan_in_store(plain.uuid, *store), ..plain.clone() };
             let scan = sink.plan_scan(&mut own, &failures[writers.clone()]);
             manifest.members.extend(own.members);
             manifest.away.extend(own.away.iter().cloned());
@@ -245,6 +256,7 @@ impl Sinks {
             parts.push(ScanPart {
                 scan,
                 writers: writers.clone(),
+                uuid: own.uuid,
                 away: own.away,
                 redundancy: own.redundancy,
                 place: place_of(sink.as_ref()),
@@ -256,20 +268,20 @@ impl Sinks {
 
     /// Bytes free at a target, at the last check.
     pub fn free_bytes(&self, writer: usize) -> u64 {
-        let OpenSink { sink, writers } = self.of_writer(writer);
+        let OpenSink { sink, writers, .. } = self.of_writer(writer);
         sink.free_bytes(writer - writers.start)
     }
 
     /// Checks from time to time whether a failed writer can be used again for this many streams.
     pub fn watch(&self, writer: usize, streams: u64) {
-        let OpenSink { sink, writers } = self.of_writer(writer);
+        let OpenSink { sink, writers, .. } = self.of_writer(writer);
         sink.watch(writer - writers.start, streams);
     }
 
     /// True if a failed writer can be used again. Its sink stops watching it then.
     pub fn take_back(&mut self, writer: usize) -> bool {
         let number = self.sink_of(writer);
-        let OpenSink { sink, writers } = &mut self.all[number];
+        let OpenSink { sink, writers, .. } = &mut self.all[number];
         sink.take_back(writer - writers.start)
     }
 }
@@ -291,6 +303,8 @@ pub struct ScanPart {
     pub scan: Box<dyn ScanSink>,
     /// Its writers among those of all sinks.
     pub writers: Range<usize>,
+    /// The scan in this sink.
+    uuid: Uuid,
     away: Vec<AbsentMember>,
     redundancy: Option<Redundancy>,
     /// The name of the sink in messages.
@@ -322,6 +336,7 @@ impl ScanPart {
     /// The manifest with the members of this sink alone.
     fn view(&self, manifest: &Manifest) -> Manifest {
         Manifest {
+            uuid: self.uuid,
             members: manifest.members[self.writers.clone()].to_vec(),
             away: self.away.clone(),
             redundancy: self.redundancy,

@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
 use std::time::Instant;
 
-use fullbore_capture::CaptureEvent;
+use fullbore_capture::{CaptureEvent, scan_in_store};
 use fullbore_core::completeness::counted;
 use fullbore_core::device::NO_CHUNK_LEFT;
 use fullbore_core::manifest::Format;
-use fullbore_linux::ring::{TapStream, WriterEvent};
+use fullbore_linux::ring::{StreamRef, TapStream, WriterEvent};
 
 use super::{BETWEEN_MANIFESTS, SHORT_TICK, Supervisor, TICK};
 use crate::drop_counters;
@@ -240,11 +240,12 @@ impl Supervisor {
 
     /// Processes an event of a writer of a sink, which numbers its writers from 0.
     fn report(&mut self, sink: usize, report: WriterEvent, tell: &mut EventHandler<'_>) {
-        let first = self.sinks.writers_of(sink).start;
+        let (first, store) = (self.sinks.writers_of(sink).start, self.sinks.store_number(sink));
+        let scan_of = |stream_ref: &StreamRef| scan_in_store(stream_ref.scan, store);
         match report {
             WriterEvent::Durable { stream_ref, sequences, bytes } => {
                 let metrics = self.running.metrics.clone();
-                if let Some(scan) = self.scan_mut(stream_ref.scan) {
+                if let Some(scan) = self.scan_mut(scan_of(&stream_ref)) {
                     scan.blocks_durable(sink, stream_ref.number, &sequences, bytes);
                     let stream = &scan.manifest.streams[usize::from(stream_ref.number)];
                     scan.sinks.durable(sink, stream_ref.number, stream, &metrics);
@@ -267,7 +268,7 @@ impl Supervisor {
                     }
                 );
                 for (stream_ref, blocks) in suspect {
-                    if let Some(scan) = self.scan_mut(stream_ref.scan) {
+                    if let Some(scan) = self.scan_mut(scan_of(&stream_ref)) {
                         scan.sinks.unsynced(member, stream_ref.number, blocks);
                     }
                 }
@@ -293,7 +294,7 @@ impl Supervisor {
             WriterEvent::Back { member } => self.returning[first + member] = false,
             WriterEvent::Finished { member, stream_ref } => {
                 let member = first + member;
-                if let Some(scan) = self.scan_mut(stream_ref.scan) {
+                if let Some(scan) = self.scan_mut(scan_of(&stream_ref)) {
                     scan.lifecycle.step(Step::Finished { member, stream: stream_ref.number });
                     self.end_with_the_acquisitions(tell);
                 }

@@ -411,7 +411,7 @@ impl BytesCapture {
     /// Takes blocks that the writers return.
     fn take_replies(&mut self) {
         while let Some(returned) = self.chain.take_returned() {
-            let uuid = returned.stream_ref().scan;
+            let uuid = returned.stream().0;
             let mut scans = self.ended.iter_mut().chain(&mut self.current);
             let scan = scans.find(|scan| scan.part.context.uuid == uuid);
             let scan = scan.expect("a scan waits for its blocks");
