@@ -152,6 +152,25 @@ mod tests {
     }
 
     #[test]
+    fn a_sink_that_lacks_frames_or_failed_is_a_problem_though_another_has_all() {
+        let whole = sealed(Terms { written: 9, ..Terms::default() }, None, "sealed", json!({}));
+        let judged = |lacking: u64, failure: Option<&str>| {
+            let sink = |lacking, failure: Option<&str>| SealedSink {
+                place: "/data".to_owned(),
+                bytes: 9,
+                lacking,
+                accounts: Vec::new(),
+                failure: failure.map(str::to_owned),
+            };
+            let sinks = vec![sink(0, None), sink(lacking, failure)];
+            Outcome::of_scan(&Sealed { sinks, ..whole.clone() })
+        };
+        assert_eq!(judged(0, None), Outcome::Good);
+        assert_eq!(judged(1, None), Outcome::Problem);
+        assert_eq!(judged(0, Some("the reader closed the pipe")), Outcome::Problem);
+    }
+
+    #[test]
     fn the_worst_scan_gives_a_recording_its_outcome() {
         let event = |missing| {
             let terms = Terms { written: 9, missing, ..Terms::default() };
