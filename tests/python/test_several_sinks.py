@@ -87,7 +87,9 @@ def test_a_full_disk_ends_one_sink_and_the_other_is_complete(tmp_path, store, me
     assert 0 < len(written) <= 8 << 20 and written == truth(len(written))
     (bad,) = [sink for sink in sealed["sinks"] if sink["place"] == str(small / "x")]
     (good,) = [sink for sink in sealed["sinks"] if sink["place"] == str(tmp_path / "y")]
-    assert good == {"place": str(tmp_path / "y"), "bytes": 60_000_000, "lacking": 0, "failure": None}
+    assert (good["bytes"], good["lacking"], good["failure"]) == (60_000_000, 0, None) and "accounts" not in good
+    assert good["headline"] == sealed["headline"] and good["verdict"] == bad["verdict"] == "unproven"
+    assert bad["headline"].startswith(f"LOST {bad['lacking']:,} of 60,000,000 bytes".replace(",", " ")), bad["headline"]
     assert bad["failure"] == "the file system is full" and bad["lacking"] == 60_000_000 - len(written)
     (account,) = bad["accounts"]
     assert account["terms"]["written"] == len(written) == bad["bytes"]

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use fullbore_core::account::Account;
+use fullbore_core::account::{Account, Verdict};
 use fullbore_core::affinity::Placement;
 use fullbore_core::completeness::Completeness;
 use fullbore_core::device::Span;
@@ -15,6 +15,7 @@ use fullbore_hdf5 as hdf5;
 use fullbore_linux::thread_config::ThreadStatus;
 use fullbore_time::Tai;
 use serde::Serialize;
+use uuid::Uuid;
 
 use crate::sink::device::DeviceResult;
 
@@ -273,6 +274,12 @@ impl Sealed {
 pub struct SealedSink {
     /// Its targets: directories, a file, a device, or standard output.
     pub place: String,
+    /// The identity of the scan in it. Each store has one of its own.
+    pub uuid: Uuid,
+    /// The completeness of what it has, in a line.
+    pub headline: String,
+    /// The least certain verdict of its streams.
+    pub verdict: Option<Verdict>,
     /// Bytes of frames in it.
     pub bytes: u64,
     /// Frames that another sink has, and this one lacks.

@@ -157,6 +157,9 @@ mod tests {
         let judged = |lacking: u64, failure: Option<&str>| {
             let sink = |lacking, failure: Option<&str>| SealedSink {
                 place: "/data".to_owned(),
+                uuid: whole.manifest.uuid,
+                headline: String::new(),
+                verdict: None,
                 bytes: 9,
                 lacking,
                 accounts: Vec::new(),

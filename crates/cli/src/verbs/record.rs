@@ -75,6 +75,13 @@ use crate::store_arg::StoreArg;
 ///
 ///   fullbore record 'udp://0.0.0.0:46220?format=vdif' --to - | m5spec …
 ///
+/// Repeat --to, and combine it with --store, to record into several of them at once.
+/// Each gets every frame. One that fails does not end the others, and the account says
+/// what each has:
+///
+///   fullbore record 'udp://0.0.0.0:46220?format=vdif' --store /mnt/disk0 \
+///     --session r1234 --scan no0001 --to hdf5:now.h5 --to file:/mnt/usb/now.vdif
+///
 /// record prints `armed` when all memory is mapped and all ports listen. Data sent
 /// before that is not recorded. Ctrl-C stops: record writes the data it holds and
 /// seals the scan. A second Ctrl-C aborts. A third one does not wait for disks that
@@ -188,10 +195,10 @@ pub struct Args {
     /// unfinished blocks of slow streams are saved for `recover`
     #[arg(long, value_name = "TIME", value_parser = crate::verbs::sending::duration)]
     sync: Option<Duration>,
-    /// Record to a device, device:PATH, into a container, for example hdf5:capture-%d.h5, into a plain file, file:PATH, or to
-    /// standard output, -; repeat it, and combine it with --store, for several of them. Without --store, nothing goes into a
-    /// store; store:DIR[,DIR…] is one more. A container takes PandAs and any number of other sources, in the layout of
-    /// `convert`. A file takes one stream, and so does each of several devices (one --to each, or device:A,device:B)
+    /// Record to a device, device:PATH, into a container, for example hdf5:capture-%d.h5, into a plain file, file:PATH, to
+    /// standard output, -, or into one more store, store:DIR[,DIR…]; once for each. Without --store, nothing else goes into a
+    /// store. A container takes PandAs and any number of other sources, in the layout of `convert`. A file takes one stream,
+    /// and so does each of several devices (one --to each, or device:A,device:B)
     #[arg(long, value_name = "DEVICE|HDF5|FILE|-|STORE")]
     to: Vec<String>,
     /// The name of a device whose data may be overwritten; once for each such device

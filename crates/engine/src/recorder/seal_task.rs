@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
 use fullbore_core::account::Account;
+use fullbore_core::completeness::Completeness;
 use fullbore_core::manifest::{Manifest, State};
 use fullbore_core::name::ScanName;
 use fullbore_linux::ring::WriterMetrics;
@@ -195,13 +196,17 @@ fn result_of(ended: &EndedSink, accounts: &[Account]) -> SealedSink {
     let failures = ended.manifest.members.iter().map(|it| it.failure.as_ref());
     let failures: Option<Vec<&String>> = failures.collect();
     let of_members = failures.and_then(|all| all.first().map(|why| (*why).clone()));
+    let own: Vec<Account> = ended.accounts.values().cloned().collect();
     SealedSink {
         place: ended.place.clone(),
+        uuid: ended.manifest.uuid,
+        headline: Completeness::of_accounts(&ended.manifest, &own).headline,
+        verdict: ended.manifest.verdict(),
         bytes: ended.manifest.bytes(),
         lacking,
         accounts: match lacking {
             0 => Vec::new(),
-            _ => ended.accounts.values().cloned().collect(),
+            _ => own,
         },
         failure: of_members.or_else(|| ended.failed.clone()),
     }
