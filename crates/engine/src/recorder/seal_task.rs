@@ -51,7 +51,7 @@ pub struct Unsealed {
     /// The reason.
     pub why: String,
     /// The manifest and accounts that were not written, if they are complete.
-    pub sealed: Option<Sealed>,
+    pub sealed: Option<Box<Sealed>>,
 }
 
 impl SealTask {
@@ -158,7 +158,7 @@ fn together(mut ended: Vec<EndedSink>) -> Result<Sealed, Unsealed> {
     let files = ended.iter_mut().flat_map(|it| std::mem::take(&mut it.files)).collect();
     if failed {
         manifest.state = State::Recording;
-        return Err(Unsealed { why, sealed: Some(Sealed::of(manifest, accounts)) });
+        return Err(Unsealed { why, sealed: Some(Box::new(Sealed::of(manifest, accounts))) });
     }
     Ok(Sealed { devices, files, sinks, ..Sealed::of(manifest, accounts) })
 }

@@ -514,7 +514,7 @@ fn two_stores_of_a_recording_are_two_scans_and_never_one_disk_set() {
         let blocks = &Scan::open(roots, &scan).unwrap().streams[0].blocks;
         assert_eq!(blocks.iter().map(|it| u64::from(it.block.bytes)).sum::<u64>(), 3 << 20);
     }
-    let both = Inventory::take(&members.roots, &scan).err().expect("they are not one scan");
+    let Err(both) = Inventory::take(&members.roots, &scan) else { panic!("they are not one scan") };
     assert!(matches!(both, inventory::Error::TwoScans { .. }), "{both}");
 }
 

@@ -388,7 +388,7 @@ impl Supervisor {
                 Err(Unsealed { why, sealed }) => {
                     self.not_sealed(&name, &why, tell);
                     if let Some(sealed) = sealed {
-                        tell(&Event::Unsealed { why, sealed: Box::new(sealed) });
+                        tell(&Event::Unsealed { why, sealed });
                     }
                 }
             }
