@@ -1109,8 +1109,7 @@ def test_if_one_of_several_devices_is_refused_all_stay_as_they_are(tmp_path):
     [
         (["pattern:prbs31", "--to", "device:a", "--to", "device:b"], "1 stream for 2 devices"),
         (["udp://127.0.0.1:5000-5002", "--to", "device:a,device:b"], "3 streams for 2 devices"),
-        (["pattern:prbs31", "--to", "device:a", "--to", "hdf5:b.h5"], "not to both"),
-        (["udp://127.0.0.1:5000", "--to", "hdf5:a.h5", "--to", "hdf5:b.h5"], "one container"),
+        (["udp://127.0.0.1:5000", "--to", "hdf5:a.h5", "--to", "hdf5:a.h5"], "two sinks"),
         (["pattern:prbs31", "pattern:prbs31", "--to", "device:a,device:b", "--overwrite", "c"], "no --to names it"),
     ],
 )

@@ -277,7 +277,7 @@ REFUSALS = [
     (("pattern:prbs31", "--to", "file:{out}", "--scans", "2", "--bytes", "1MB"), "one scan"),
     (("pattern:prbs31", "--to", "file:{store}/none/x"), "there is no directory"),
     (("pattern:prbs31", "--to", "file:{store}"), "irectory"),
-    (("pattern:prbs31", "--to", "file:{out}", "--to", "-"), "one container or file"),
+    (("pattern:prbs31", "--to", "file:{out}", "--to", "file:{out}"), "two sinks"),
     (("pattern:prbs31", "--arm", "--to", "file:{out}"), "none is a source"),
     (("pattern:stripes", "--to", "file:{out}"), "stripes"),
 ]

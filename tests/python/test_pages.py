@@ -7,7 +7,7 @@ import shutil
 import time
 
 import pytest
-from fullbore import FOUND, GOOD, REPOSITORY, run, text
+from fullbore import FOUND, GOOD, INTACT, REPOSITORY, run, text
 from panda import DATA
 from pages import PATIENT, Machine, Page, commands_of, is_shown_truly
 
@@ -349,6 +349,17 @@ def test_the_page_about_files_and_pipes(machine):
     machine.types(page.next("fullbore record panda://A "))
     simulated.stop()
     assert (machine.here / "samples.raw").stat().st_size % 100_000 == 0
+    limited = str(page.next("fullbore record 'udp:")).replace(" --to ", " --duration 3s --to ", 1)
+    recorder = machine.starts(limited, until="armed")
+    sends(machine, streams=1, seconds=1)
+    told = recorder.ends()
+    assert told.split().count("8032000") == 1 and told.count("8.03 MB, all of it") == 3, told
+    (machine.mnt / "usb").mkdir()
+    machine.types(page.next("fullbore record file:x.vdif "))
+    for store in ("/mnt/disk0", "/mnt/usb"):
+        machine.types(f"fullbore verify s_b --store {store}", code=INTACT)
+    machine.types(str(page.next("fullbore record 'pattern:")).replace("1GB", "8MiB"))
+    assert (machine.here / "x.raw").stat().st_size == 8 << 20
     page.ends()
 
 

@@ -7,17 +7,16 @@ use std::sync::{Arc, mpsc};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use fullbore_core::redundancy::Scheme;
 use fullbore_linux::clock::Clock;
-use fullbore_linux::ring::WriterReply;
+
 use fullbore_linux::thread_config::{ThreadConfig, ThreadStatus};
-use fullbore_store::partial_blocks::PartialBlockJournal;
+
 use rustix::event::{Timespec, epoll};
 
 use super::port::{Port, ThreadResources};
 use super::scan_stream::{CaptureEvent, ScanContext};
+use super::sink_chain::SinkChain;
 use super::staging::StagingBuffer;
-use super::striping::{Striper, WriterQueue};
 
 /// The number of calls to one socket before the next socket has its turn.
 const TURN: usize = 16;
@@ -54,12 +53,6 @@ pub struct Settings {
     pub thread_config: ThreadConfig,
     /// True if packets before the first scan are dropped. They belong to no scan and do not influence format detection.
     pub hold: bool,
-    /// The journal of partial blocks, if there is one.
-    pub journal: Option<PartialBlockJournal>,
-    /// The redundancy scheme, if there is one.
-    pub redundancy: Option<Scheme>,
-    /// True if each stream goes only to the target with its number.
-    pub own_targets: bool,
 }
 
 /// A command of the supervisor to a capture thread.
@@ -81,12 +74,12 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Starts thread `number` with these ports and a queue to every member. The thread reports events to `notices`; the
+    /// Starts thread `number` with these ports and the way to all sinks. The thread reports events to `notices`; the
     /// last one is `Done`, however the thread ends.
     pub fn start(
         number: usize,
         ports: Vec<Port>,
-        queues: Vec<WriterQueue>,
+        chain: SinkChain,
         notices: Sender<CaptureEvent>,
         settings: Settings,
     ) -> io::Result<Self> {
@@ -94,16 +87,8 @@ impl Capture {
         let thread_config = settings.thread_config.clone();
         Self::spawn(format!("capture{number}"), orders, thread_config, move || {
             let _farewell = Farewell(notices.clone());
-            let mut work = match Work::new(ports, queues, receiver, notices.clone()) {
-                Ok(work) => Work {
-                    holding: settings.hold,
-                    striper: work
-                        .striper
-                        .with_journal(settings.journal)
-                        .with_own_members(settings.own_targets)
-                        .for_stripes(settings.redundancy),
-                    ..work
-                },
+            let mut work = match Work::new(ports, chain, receiver, notices.clone()) {
+                Ok(work) => Work { holding: settings.hold, ..work },
                 Err(error) => {
                     let why = format!("waiting on sockets: {error}");
                     let _ = notices.send(CaptureEvent::Broken { why });
@@ -193,7 +178,7 @@ impl Round {
 struct Work {
     ports: Vec<Port>,
     by_region: HashMap<usize, usize>,
-    striper: Striper,
+    chain: SinkChain,
     staging: StagingBuffer,
     orders: Orders<CaptureCommand>,
     supervisor: Sender<CaptureEvent>,
@@ -214,7 +199,7 @@ struct Work {
 impl Work {
     fn new(
         ports: Vec<Port>,
-        queues: Vec<WriterQueue>,
+        chain: SinkChain,
         orders: Orders<CaptureCommand>,
         supervisor: Sender<CaptureEvent>,
     ) -> io::Result<Self> {
@@ -231,7 +216,7 @@ impl Work {
             failures: vec![Failures::default(); ports.len()],
             ports,
             by_region,
-            striper: Striper::new(queues),
+            chain,
             staging: StagingBuffer::new(),
             orders,
             supervisor,
@@ -264,8 +249,8 @@ impl Work {
                     self.each_port(|port, thread_resources| port.look(thread_resources));
                 }
                 self.tell();
-                let done = self.ports.iter().all(Port::is_done) && self.striper.all_sent();
-                if (self.stopping && done) || self.striper.has_lost_a_writer() {
+                let done = self.ports.iter().all(Port::is_done) && self.chain.all_sent();
+                if (self.stopping && done) || self.chain.has_lost_a_writer() {
                     break;
                 }
             }
@@ -295,7 +280,7 @@ impl Work {
                     return;
                 }
                 Ok(CaptureCommand::Abort) | Err(TryRecvError::Disconnected) => {
-                    self.striper.abort();
+                    self.chain.abort();
                     self.end();
                     return;
                 }
@@ -364,7 +349,7 @@ impl Work {
         let now = self.clock.now();
         let port = &mut self.ports[number];
         let mut thread_resources = ThreadResources {
-            striper: &mut self.striper,
+            chain: &mut self.chain,
             staging: &mut self.staging,
             notices: &mut self.notices,
             now,
@@ -397,15 +382,12 @@ impl Work {
 
     /// Processes the writers' replies.
     fn take_answers(&mut self) {
-        while let Some(returned) = self.striper.take_returned() {
-            let region = match &returned {
-                WriterReply::Written { block, .. } => block.place().0,
-                WriterReply::Refused(filled) => filled.block.place().0,
-            };
+        while let Some(returned) = self.chain.take_returned() {
+            let region = returned.block().place().0;
             let number = self.by_region[&(Arc::as_ptr(region) as usize)];
             let now = self.clock.now();
             let mut thread_resources = ThreadResources {
-                striper: &mut self.striper,
+                chain: &mut self.chain,
                 staging: &mut self.staging,
                 notices: &mut self.notices,
                 now,
@@ -419,7 +401,7 @@ impl Work {
         let now = self.clock.now();
         for port in &mut self.ports {
             let mut thread_resources = ThreadResources {
-                striper: &mut self.striper,
+                chain: &mut self.chain,
                 staging: &mut self.staging,
                 notices: &mut self.notices,
                 now,
@@ -463,9 +445,10 @@ mod tests {
     use uuid::Uuid;
 
     use super::super::port::Sizes;
+    use super::super::striping::{Striper, WriterQueue};
     use super::{
         Capture, CaptureCommand, CaptureEvent, Failures, Port, Round, ScanContext, Settings,
-        WriterQueue,
+        SinkChain,
     };
 
     #[test]
@@ -480,8 +463,8 @@ mod tests {
             (rtrb::RingBuffer::new(256), rtrb::RingBuffer::new(256));
         let wake = Arc::new(Notifier::new().unwrap());
         let queue = WriterQueue::new(commands, returned, Arc::default(), wake, 256);
-        let capture =
-            Capture::start(0, vec![port], vec![queue], notices, Settings::default()).unwrap();
+        let chain = SinkChain::of_stripers(vec![Striper::new(vec![queue])]);
+        let capture = Capture::start(0, vec![port], chain, notices, Settings::default()).unwrap();
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
         for _ in 0..100 {
             sender.send_to(&[7; 1024], ("127.0.0.1", free)).unwrap();

@@ -29,6 +29,7 @@ mod resync;
 mod scan_stream;
 mod second_boundary;
 mod sequential;
+mod sink_chain;
 mod staging;
 mod stream;
 mod striping;
@@ -42,8 +43,11 @@ pub use port::{
     AMPLE_BLOCKS, CUT_PATIENCE, Port, PortError, PortMetrics, Sizes, TooFewBlocks, listen,
 };
 pub use scan_stream::{
-    CaptureEvent, ScanContext, ScanStream, SourceEnd, StreamLayout, StreamMetrics, StreamTotals,
-    discovered,
+    CaptureEvent, ScanContext, ScanStream, SinkShare, SourceEnd, StreamLayout, StreamMetrics,
+    StreamTotals, discovered,
+};
+pub use sink_chain::{
+    ChainCursor, Settled, Share, SinkChain, SinkQueues, SinkReply, WrittenBlock, scan_in_store,
 };
 pub use staging::StagingBuffer;
 pub use striping::{StripeCursor, Striper, WriterQueue};

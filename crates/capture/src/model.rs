@@ -30,6 +30,7 @@ use uuid::Uuid;
 use self::verified::verify_all;
 use super::port::{Port, ThreadResources};
 use super::scan_stream::{CaptureEvent, ScanContext};
+use super::sink_chain::SinkChain;
 use super::staging::StagingBuffer;
 use super::striping::{Striper, WriterQueue};
 
@@ -229,7 +230,7 @@ struct Writer {
 /// A port with its environment, and the results for all that was sent.
 struct Bench {
     port: Port,
-    striper: Striper,
+    chain: SinkChain,
     staging: StagingBuffer,
     notices: Vec<CaptureEvent>,
     writers: Vec<Writer>,
@@ -270,7 +271,7 @@ impl Bench {
         let (queues, writers) = (0..members).map(|_| queue()).unzip();
         let mut bench = Self {
             port,
-            striper: Striper::new(queues),
+            chain: SinkChain::of_stripers(vec![Striper::new(queues)]),
             staging: StagingBuffer::new(),
             notices: Vec::new(),
             writers,
@@ -292,7 +293,7 @@ impl Bench {
 
     fn with<T>(&mut self, what: impl FnOnce(&mut Port, &mut ThreadResources<'_>) -> T) -> T {
         let mut thread_resources = ThreadResources {
-            striper: &mut self.striper,
+            chain: &mut self.chain,
             staging: &mut self.staging,
             notices: &mut self.notices,
             now: self.now,
@@ -445,7 +446,7 @@ impl Bench {
                 assert!(writer.returned.push(answer).is_ok());
             }
         }
-        while let Some(returned) = self.striper.take_returned() {
+        while let Some(returned) = self.chain.take_returned() {
             let stray = self.with(|port, thread_resources| port.answer(returned, thread_resources));
             assert!(stray.is_none(), "a block came back to a stream that does not know it");
         }

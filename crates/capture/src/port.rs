@@ -16,7 +16,7 @@ use fullbore_core::name::Name;
 use fullbore_core::units::ByteSize;
 use fullbore_formats::framed::FrameKind;
 use fullbore_formats::vdif::Header;
-use fullbore_linux::ring::{Block, Pool, WriterReply};
+use fullbore_linux::ring::{Block, Pool};
 use fullbore_linux::sys::memory::Region;
 use fullbore_linux::sys::receive::{Listen, Receiver};
 use uuid::Uuid;
@@ -33,6 +33,7 @@ use super::scan_stream::{
     CaptureEvent, FOREIGN_TOLD, ScanContext, ScanStream, StreamLayout, StreamMetrics,
 };
 use super::sequential::{SequentialStream, SubStreams};
+use super::sink_chain::{Settled, SinkChain, SinkReply, WrittenBlock};
 use super::stream::CaptureStream;
 use super::unclaimed::{Claim, Key, Unclaimed, excludes, tells_threads};
 
@@ -1148,30 +1149,18 @@ impl Port {
     /// Processes a reply of a writer, if it belongs to a stream of this port.
     pub fn answer(
         &mut self,
-        returned: WriterReply,
+        returned: SinkReply,
         thread_resources: &mut ThreadResources<'_>,
-    ) -> Option<WriterReply> {
-        let (stream_ref, bytes) = match &returned {
-            WriterReply::Written { stream_ref, bytes, .. } => (stream_ref.clone(), *bytes),
-            WriterReply::Refused(filled) => (filled.stream_ref.clone(), filled.bytes),
-        };
-        let Some(part) = self.part_mut(stream_ref.number, stream_ref.scan) else {
+    ) -> Option<SinkReply> {
+        let (scan, number) = returned.stream();
+        let Some(part) = self.part_mut(number, scan) else {
             return Some(returned);
         };
-        let mut written = None;
-        let lost = match returned {
-            WriterReply::Written { block, .. } => {
-                written = Some(block);
-                thread_resources.striper.written(&mut part.cursor, bytes)
-            }
-            WriterReply::Refused(filled) => {
-                thread_resources.striper.refused(&mut part.cursor, filled)
-            }
-        };
+        let Settled { written, lost } = thread_resources.chain.settle(&mut part.cursor, returned);
         let lost: Vec<Block> = lost.into_iter().map(|filled| part.lose(filled)).collect();
         let pool = self.pool.as_mut().expect("a stream has a pool");
         lost.into_iter().for_each(|block| pool.put(block));
-        if let Some(block) = written {
+        for WrittenBlock { block, stream_ref, bytes } in written {
             pool.put_written(block, &stream_ref, bytes);
         }
         None
@@ -1250,25 +1239,22 @@ fn close(
     thread_resources: &mut ThreadResources<'_>,
 ) {
     let gaps = std::mem::take(&mut part.pending);
-    thread_resources.striper.finish(&part.cursor, gaps);
+    thread_resources.chain.finish(&mut part.cursor, gaps);
     let (blocks, bytes) = part.cursor.written();
     let scan = part.context.uuid;
-    let mut account = Box::new(part.account(counted_by));
-    (account.drop_counters, account.unavailable_counters) = (drop_counters, unavailable);
-    thread_resources.notices.push(CaptureEvent::Ended {
-        scan,
-        number,
-        format,
-        blocks,
-        bytes,
-        account,
+    let (account, shares) = part.accounts(counted_by, &format, |account| {
+        account.drop_counters.clone_from(&drop_counters);
+        account.unavailable_counters.clone_from(&unavailable);
     });
+    let account = Box::new(account);
+    let ended = CaptureEvent::Ended { scan, number, format, blocks, bytes, account, shares };
+    thread_resources.notices.push(ended);
 }
 
 /// The resources of a capture thread that its ports share.
 pub struct ThreadResources<'a> {
     /// The queues to the members.
-    pub striper: &'a mut super::striping::Striper,
+    pub chain: &'a mut SinkChain,
     /// Copies of datagrams.
     pub staging: &'a mut super::staging::StagingBuffer,
     /// Events for the supervisor.
@@ -1279,7 +1265,7 @@ pub struct ThreadResources<'a> {
 
 impl ThreadResources<'_> {
     fn lend<'b>(&'b mut self, pool: &'b mut Pool) -> CaptureResources<'b> {
-        CaptureResources { pool, striper: self.striper, staging: self.staging, now: self.now }
+        CaptureResources { pool, chain: self.chain, staging: self.staging, now: self.now }
     }
 }
 
@@ -1309,11 +1295,11 @@ mod tests {
         let (_back, returned) = rtrb::RingBuffer::new(1);
         let (metrics, wake) =
             (Arc::new(WriterMetrics::default()), Arc::new(Notifier::new().unwrap()));
-        let mut striper =
-            Striper::new(vec![WriterQueue::new(commands, returned, metrics, wake, 1)]);
+        let queue = WriterQueue::new(commands, returned, metrics, wake, 1);
+        let mut chain = SinkChain::of_stripers(vec![Striper::new(vec![queue])]);
         let (mut staging, mut notices) = (StagingBuffer::new(), Vec::new());
-        let (striper, staging, notices) = (&mut striper, &mut staging, &mut notices);
-        let mut thread_resources = ThreadResources { striper, staging, notices, now: Tai(0) };
+        let (chain, staging, notices) = (&mut chain, &mut staging, &mut notices);
+        let mut thread_resources = ThreadResources { chain, staging, notices, now: Tai(0) };
         assert!(
             port.receive(&mut thread_resources).unwrap() > 0,
             "what waits behind them would not be read"

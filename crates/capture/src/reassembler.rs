@@ -28,8 +28,8 @@ use super::scan_stream::{
     SubStreamTotals, came_after_cut, filled,
 };
 use super::second_boundary::{self, SecondBoundary};
+use super::sink_chain::SinkChain;
 use super::staging::{StagedDatagram, StagingBuffer};
-use super::striping::Striper;
 use super::unclaimed::{Handed, HandedBack};
 use crate::checksum;
 
@@ -56,7 +56,7 @@ pub struct CaptureResources<'a> {
     /// The port's memory.
     pub pool: &'a mut Pool,
     /// The queues to the members.
-    pub striper: &'a mut Striper,
+    pub chain: &'a mut SinkChain,
     /// Copies of datagrams that were received in wrong slots.
     pub staging: &'a mut StagingBuffer,
     /// The time of this round.
@@ -424,7 +424,7 @@ impl Reassembler {
                 let block = self.window.block(page, || None).expect("the frame was placed in it");
                 block[slot as usize * bytes..][..bytes].copy_from_slice(frame);
                 let first = self.window.first_of(page);
-                self.part_of(index).cursor.partial_blocks().touch(first, slot * bytes as u32);
+                self.part_of(index).cursor.touch(first, slot * bytes as u32);
                 self.count.learn(head, frame);
                 if invalid {
                     note_invalid(&mut self.invalid, page);
@@ -703,7 +703,7 @@ impl Reassembler {
         let frame_bytes = self.shape.geometry.frame_bytes;
         let filled = filled(closed, scan_stream, frame_bytes, invalid, time, came, crc)
             .expect("frames are present, so there is memory");
-        if let Some(lost) = resources.striper.dispatch(&mut scan_stream.cursor, filled) {
+        if let Some(lost) = resources.chain.dispatch(&mut scan_stream.cursor, filled) {
             resources.pool.put(scan_stream.lose(lost));
         }
     }
@@ -717,7 +717,7 @@ impl Reassembler {
         if self.window.cutting() || scan_stream.sums.is_some() {
             return;
         }
-        if !resources.striper.is_journal_due(&mut scan_stream.cursor, oldest, resources.now) {
+        if !resources.chain.is_journal_due(&mut scan_stream.cursor, oldest, resources.now) {
             return;
         }
         let frame = self.shape.geometry.frame_bytes;
@@ -765,7 +765,7 @@ impl Reassembler {
             }
             pieces
         };
-        resources.striper.journal_partial_blocks(
+        resources.chain.journal_partial_blocks(
             &mut scan_stream.cursor,
             resources.now,
             &open,

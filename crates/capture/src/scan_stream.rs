@@ -19,7 +19,7 @@ use fullbore_time::Tai;
 use tracing::Span;
 use uuid::Uuid;
 
-use super::striping::StripeCursor;
+use super::sink_chain::{ChainCursor, Share};
 
 /// The context of a scan for capture threads.
 #[derive(Debug)]
@@ -212,6 +212,8 @@ pub enum CaptureEvent {
         bytes: u64,
         /// The account with the socket's drop counter, but without presence and verdict.
         account: Box<Account>,
+        /// What each sink has of it, if there are several.
+        shares: Vec<SinkShare>,
     },
     /// Unrecorded datagrams arrive at a port that has no stream yet.
     Unrecognised {
@@ -266,7 +268,7 @@ pub struct ScanStream {
     /// The span of the stream in the log.
     span: Span,
     /// The striping state of its blocks.
-    pub cursor: StripeCursor,
+    pub cursor: ChainCursor,
     /// The totals, once the scan has ended.
     pub sums: Option<StreamTotals>,
     /// The arrival times of its first and last frame.
@@ -305,13 +307,38 @@ pub struct ScanStream {
 }
 
 /// A block that no member accepted.
-struct Lost {
+#[derive(Clone, Debug)]
+pub(super) struct Lost {
     first: i64,
-    frames: u32,
+    /// The number of its frames.
+    pub frames: u32,
     invalid: u32,
     bytes: u32,
     /// Gaps among its frames.
     gaps: Vec<Gap>,
+}
+
+impl Lost {
+    /// Counts a block. Returns it with the gaps that a later block has to carry: those that the block carried, and its
+    /// frames.
+    pub fn of(filled: &FullBlock) -> (Self, Vec<Gap>) {
+        let &FullBlock { first, frames, invalid, bytes, .. } = filled;
+        let gaps = inside(&filled.gaps, first, frames);
+        let mut later = filled.gaps.clone();
+        later.extend(between(&gaps, first, frames));
+        (Self { first, frames, invalid, bytes, gaps }, later)
+    }
+}
+
+/// What one of several sinks has of a stream.
+#[derive(Clone, Debug)]
+pub struct SinkShare {
+    /// Blocks written.
+    pub blocks: u64,
+    /// Bytes written.
+    pub bytes: u64,
+    /// The format and the account of the stream in this sink, if the sink lacks frames that another one has.
+    pub lacking: Option<Box<(Format, Account)>>,
 }
 
 /// The totals of a stream: of one window, or of several sub-streams added up.
@@ -389,7 +416,7 @@ impl ScanStream {
         Self {
             context,
             span,
-            cursor: StripeCursor::new(Arc::new(stream_ref)),
+            cursor: ChainCursor::new(Arc::new(stream_ref)),
             sums: None,
             seen: None,
             watch: ClockMonitor::default(),
@@ -437,13 +464,12 @@ impl ScanStream {
     /// Counts a block that no member accepted. The index gets its frames as gaps, and the gaps
     /// that it carried, with a later block.
     pub fn lose(&mut self, filled: FullBlock) -> Block {
-        let FullBlock { block, first, frames, invalid, bytes, gaps, .. } = filled;
-        let among = inside(&gaps, first, frames);
+        let (first, frames) = (filled.first, filled.frames);
         self.span.in_scope(|| tracing::debug!(first, frames, "no member accepted a block"));
+        let (lost, gaps) = Lost::of(&filled);
         self.pending.extend(gaps);
-        self.pending.extend(between(&among, first, frames));
-        self.lost.push(Lost { first, frames, invalid, bytes, gaps: among });
-        block
+        self.lost.push(lost);
+        filled.block
     }
 
     /// True if it has ended and all of its blocks are settled.
@@ -451,19 +477,47 @@ impl ScanStream {
         self.sums.is_some() && self.cursor.settled()
     }
 
-    /// Builds the account without drop counters, presence and verdict.
-    pub fn account(&mut self, counted_by: CountedBy) -> Account {
-        let mut sums = self.sums.take().expect("the part is complete");
+    /// Builds the account without drop counters, presence and verdict, and the share of each sink if there are several.
+    /// `amend` adds the drop counters to each account.
+    pub fn accounts(
+        &mut self,
+        counted_by: CountedBy,
+        format: &Format,
+        amend: impl Fn(&mut Account),
+    ) -> (Account, Vec<SinkShare>) {
+        let sums = self.sums.take().expect("the part is complete");
+        let account_of = |sums: &StreamTotals, others: &[Lost]| {
+            let lost: Vec<&Lost> = self.lost.iter().chain(others).collect();
+            let mut account = self.account_of(sums.clone(), &lost, counted_by);
+            amend(&mut account);
+            account
+        };
+        let share = |((blocks, bytes), share): ((u64, u64), &Share)| {
+            let lacks = !share.lost.is_empty();
+            let lacking = lacks.then(|| Box::new((format.clone(), account_of(&sums, &share.lost))));
+            SinkShare { blocks, bytes, lacking }
+        };
+        let account = account_of(&sums, &[]);
+        let Terms { written, missing, overrun, damaged, late, .. } = account.terms;
+        self.span.in_scope(|| {
+            tracing::debug!(written, missing, overrun, damaged, late, "all blocks are settled");
+        });
+        (account, self.cursor.shares().map(share).collect())
+    }
+
+    /// Builds the account of a sink that lacks these blocks.
+    fn account_of(&self, mut sums: StreamTotals, lost: &[&Lost], counted_by: CountedBy) -> Account {
         let mut account = Account::new(counted_by);
+        (account.filled, account.invalid) = (self.filled, self.invalid);
         if sums.placed {
             let only = &mut sums.flows[0].finished;
-            self.lost.iter().for_each(|lost| only.lose_block(lost.first, lost.frames, &lost.gaps));
+            lost.iter().for_each(|lost| only.lose_block(lost.first, lost.frames, &lost.gaps));
             let frame_bytes = self.cursor.stream_ref().geometry.frame_bytes;
             sums.bytes = only.tally.terms.written * u64::from(frame_bytes);
-            self.filled -=
-                self.lost.iter().flat_map(|lost| &lost.gaps).map(|gap| gap.count).sum::<u64>();
+            account.filled -=
+                lost.iter().flat_map(|lost| &lost.gaps).map(|gap| gap.count).sum::<u64>();
         }
-        self.invalid -= self.lost.iter().map(|lost| u64::from(lost.invalid)).sum::<u64>();
+        account.invalid -= lost.iter().map(|lost| u64::from(lost.invalid)).sum::<u64>();
         for flow in sums.flows.iter().map(|flow| &flow.finished) {
             account.gaps_unlisted += flow.tally.gaps_unlisted;
             account.terms.add(&flow.tally.terms);
@@ -484,13 +538,12 @@ impl ScanStream {
             sums.uncounted + sums.uncounted_overrun + correction + self.beyond;
         if !sums.placed {
             // In a sequential stream, only the number of frames of a lost block is known.
-            let frames: u64 = self.lost.iter().map(|lost| u64::from(lost.frames)).sum();
+            let frames: u64 = lost.iter().map(|lost| u64::from(lost.frames)).sum();
             account.terms.written -= frames;
             account.terms.overrun += frames;
-            sums.bytes -= self.lost.iter().map(|lost| u64::from(lost.bytes)).sum::<u64>();
+            sums.bytes -= lost.iter().map(|lost| u64::from(lost.bytes)).sum::<u64>();
         }
         account.bytes = sums.bytes;
-        (account.filled, account.invalid) = (self.filled, self.invalid);
         let differing = self.differing.min(account.duplicates);
         account.duplicates -= differing;
         account.foreign += self.foreign;
@@ -501,10 +554,6 @@ impl ScanStream {
         (account.disagreements, account.masked) = (disagreements, self.second_count.masked);
         account.clock = self.watch.clock_offset();
         self.edges(&mut account, &sums);
-        let Terms { written, missing, overrun, damaged, late, .. } = account.terms;
-        self.span.in_scope(|| {
-            tracing::debug!(written, missing, overrun, damaged, late, "all blocks are settled");
-        });
         match sums.flows.as_slice() {
             [only] => only.finished.gaps.iter().for_each(|&gap| account.push_gap(gap)),
             several => {

@@ -689,7 +689,7 @@ impl SequentialStream {
         scan_stream.invalid += u64::from(self.invalid);
         (self.frames, self.invalid, self.used) = (0, 0, 0);
         self.first = self.arrived as i64;
-        if let Some(lost) = resources.striper.dispatch(&mut scan_stream.cursor, filled) {
+        if let Some(lost) = resources.chain.dispatch(&mut scan_stream.cursor, filled) {
             resources.pool.put(scan_stream.lose(lost));
         }
     }
@@ -701,7 +701,7 @@ impl SequentialStream {
         if self.frames == 0 || scan_stream.sums.is_some() {
             return;
         }
-        if !resources.striper.is_journal_due(&mut scan_stream.cursor, came, resources.now) {
+        if !resources.chain.is_journal_due(&mut scan_stream.cursor, came, resources.now) {
             return;
         }
         let bytes = self.used.min(self.shape.geometry.block_bytes as usize) as u32;
@@ -722,7 +722,7 @@ impl SequentialStream {
         };
         let mut describe = || vec![BlockState { lengths: lengths.clone(), ..piece.clone() }];
         let open = [(self.first, bytes)];
-        resources.striper.journal_partial_blocks(
+        resources.chain.journal_partial_blocks(
             &mut scan_stream.cursor,
             resources.now,
             &open,

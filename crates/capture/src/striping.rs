@@ -179,6 +179,11 @@ impl StripeCursor {
         }
     }
 
+    /// The state of the same stream in another sink that has got no block, where it is `stream_ref`.
+    pub fn beside(&self, stream_ref: Arc<StreamRef>) -> Self {
+        Self { next_sequence: self.next_sequence, ..Self::new(stream_ref) }
+    }
+
     /// The stream.
     pub fn stream_ref(&self) -> &Arc<StreamRef> {
         &self.stream_ref

@@ -21,6 +21,15 @@ pub enum RecordError {
     /// No source was given.
     #[error("no source was given")]
     NoSource,
+    /// No sink was given.
+    #[error("no sink was given")]
+    NoSink,
+    /// Two sinks write to one place.
+    #[error("{} is given as two sinks of one recording", path.display())]
+    SamePlace {
+        /// The place, as given the second time.
+        path: PathBuf,
+    },
     /// No member was given.
     #[error("no member of the disk set was given")]
     NoMember,
@@ -268,6 +277,8 @@ impl RecordError {
         matches!(
             self,
             Self::NoSource
+                | Self::NoSink
+                | Self::SamePlace { .. }
                 | Self::NoMember
                 | Self::Redundancy { .. }
                 | Self::SameName { .. }
@@ -283,6 +294,10 @@ impl RecordError {
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             RecordError::NoSource => "give one, for example udp://0.0.0.0:46220?format=vdif".into(),
+            RecordError::NoSink => "give a directory with --store, or a file with --to".into(),
+            RecordError::SamePlace { .. } => {
+                "give each place once: a second copy goes to another file, disk or directory".into()
+            }
             RecordError::NoMember => "give a directory with --store".into(),
             RecordError::Redundancy { scheme, members } => {
                 let data = members.saturating_sub(usize::from(scheme.parity));

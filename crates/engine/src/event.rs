@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use fullbore_core::account::Account;
+use fullbore_core::account::{Account, Verdict};
 use fullbore_core::affinity::Placement;
 use fullbore_core::completeness::Completeness;
 use fullbore_core::device::Span;
@@ -15,6 +15,7 @@ use fullbore_hdf5 as hdf5;
 use fullbore_linux::thread_config::ThreadStatus;
 use fullbore_time::Tai;
 use serde::Serialize;
+use uuid::Uuid;
 
 use crate::sink::device::DeviceResult;
 
@@ -254,13 +255,46 @@ pub struct Sealed {
     /// The container files that the scan has gone into.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<SealedFile>,
+    /// What each sink has of the scan, in the order of the sinks.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sinks: Vec<SealedSink>,
 }
 
 impl Sealed {
     /// Builds the finished scan from its manifest and the accounts of its streams.
     pub fn of(manifest: Manifest, accounts: Vec<Account>) -> Self {
         let completeness = Completeness::of_accounts(&manifest, &accounts);
-        Self { manifest, accounts, completeness, devices: Vec::new(), files: Vec::new() }
+        let (devices, files, sinks) = (Vec::new(), Vec::new(), Vec::new());
+        Self { manifest, accounts, completeness, devices, files, sinks }
+    }
+}
+
+/// What one sink has of a finished scan.
+#[derive(Clone, Debug, Serialize)]
+pub struct SealedSink {
+    /// Its targets: directories, a file, a device, or standard output.
+    pub place: String,
+    /// The identity of the scan in it. Each store has one of its own.
+    pub uuid: Uuid,
+    /// The completeness of what it has, in a line.
+    pub headline: String,
+    /// The least certain verdict of its streams.
+    pub verdict: Option<Verdict>,
+    /// Bytes of frames in it.
+    pub bytes: u64,
+    /// Frames that another sink has, and this one lacks.
+    pub lacking: u64,
+    /// The account of each stream in this sink, if it lacks frames that another one has.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub accounts: Vec<Account>,
+    /// The reason why it took no more data, or why the scan is not sealed in it.
+    pub failure: Option<String>,
+}
+
+impl SealedSink {
+    /// True if it has all frames that any sink has, and did not fail.
+    pub fn is_whole(&self) -> bool {
+        self.lacking == 0 && self.failure.is_none()
     }
 }
 

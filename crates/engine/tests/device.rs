@@ -48,7 +48,7 @@ fn plan(end: DeviceEnd, source: &str) -> RecordingConfig {
 
 /// The same, with permission to overwrite this device.
 fn overwriting(mut plan: RecordingConfig, named: &Path) -> RecordingConfig {
-    let SinkConfig::Device(to) = &mut plan.sink else { unreachable!("it is onto a device") };
+    let SinkConfig::Device(to) = &mut plan.sinks[0] else { unreachable!("it is onto a device") };
     to.devices[0].overwrite = Some(named.to_owned());
     plan
 }

@@ -4,7 +4,7 @@ use fullbore_core::account::Verdict;
 use fullbore_core::completeness::Completeness;
 use fullbore_core::manifest::State;
 use fullbore_core::panda::SourceEvent;
-use fullbore_engine::recorder::{Event, Sealed};
+use fullbore_engine::recorder::{Event, Sealed, SealedSink};
 use fullbore_engine::sink::device::DeviceResult;
 use serde::Serialize;
 
@@ -27,6 +27,7 @@ impl Outcome {
             sealed.completeness.is_good()
                 && sealed.manifest.wanting().is_empty()
                 && sealed.devices.iter().all(DeviceResult::is_whole)
+                && sealed.sinks.iter().all(SealedSink::is_whole)
                 && sealed.manifest.state != State::Aborted,
         )
     }
@@ -148,6 +149,28 @@ mod tests {
         assert_eq!(with(parity(0, 0)), Outcome::Good);
         assert_eq!(with(parity(1, 0)), Outcome::Problem);
         assert_eq!(with(parity(0, 1)), Outcome::Problem);
+    }
+
+    #[test]
+    fn a_sink_that_lacks_frames_or_failed_is_a_problem_though_another_has_all() {
+        let whole = sealed(Terms { written: 9, ..Terms::default() }, None, "sealed", json!({}));
+        let judged = |lacking: u64, failure: Option<&str>| {
+            let sink = |lacking, failure: Option<&str>| SealedSink {
+                place: "/data".to_owned(),
+                uuid: whole.manifest.uuid,
+                headline: String::new(),
+                verdict: None,
+                bytes: 9,
+                lacking,
+                accounts: Vec::new(),
+                failure: failure.map(str::to_owned),
+            };
+            let sinks = vec![sink(0, None), sink(lacking, failure)];
+            Outcome::of_scan(&Sealed { sinks, ..whole.clone() })
+        };
+        assert_eq!(judged(0, None), Outcome::Good);
+        assert_eq!(judged(1, None), Outcome::Problem);
+        assert_eq!(judged(0, Some("the reader closed the pipe")), Outcome::Problem);
     }
 
     #[test]

@@ -8,9 +8,10 @@ use std::io::{self, IsTerminal, Write};
 
 use console::{Term, measure_text_width};
 use fullbore_core::affinity::in_words;
+use fullbore_core::completeness::counted;
 use fullbore_core::panda::{SourceEvent, SourceReport};
 use fullbore_core::units::ByteSize;
-use fullbore_engine::recorder::{Armed, Event, Memory, Progress, Sealed, SealedFile};
+use fullbore_engine::recorder::{Armed, Event, Memory, Progress, Sealed, SealedFile, SealedSink};
 
 use super::device;
 use super::picture::picture;
@@ -283,7 +284,7 @@ fn reckoned(memory: &Memory) -> String {
 
 /// The short summary of a finished scan.
 fn told(sealed: &Sealed, paper: Paper) -> String {
-    let Sealed { manifest, accounts, completeness, devices, files } = sealed;
+    let Sealed { manifest, accounts, completeness, devices, files, sinks } = sealed;
     let named = manifest.streams.iter().zip(accounts);
     let streams = named.map(|(stream, account)| Stream {
         name: stream.name.as_str(),
@@ -293,7 +294,22 @@ fn told(sealed: &Sealed, paper: Paper) -> String {
     let glance = Glance { manifest, completeness, streams: streams.collect() };
     let on_devices: String = devices.iter().map(device::lines).collect();
     let files: Vec<String> = files.iter().map(file_line).collect();
-    format!("\n{}{on_devices}", glance.text(paper, &files))
+    let in_sinks: String = match sinks.as_slice() {
+        [] | [_] => String::new(),
+        several => several.iter().map(sink_line).collect(),
+    };
+    format!("\n{}{on_devices}{in_sinks}", glance.text(paper, &files))
+}
+
+/// What one of several sinks has of a scan.
+fn sink_line(sink: &SealedSink) -> String {
+    let SealedSink { place, bytes, lacking, failure, .. } = sink;
+    let has = match lacking {
+        0 => "all of it".to_owned(),
+        frames => format!("lacks {}", counted(*frames, "frame")),
+    };
+    let why = failure.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+    plain(&format!("  in {place}: {}, {has}{why}\n", ByteSize(*bytes)))
 }
 
 /// A container file, with how long its flushes took.

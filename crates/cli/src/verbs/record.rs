@@ -75,6 +75,13 @@ use crate::store_arg::StoreArg;
 ///
 ///   fullbore record 'udp://0.0.0.0:46220?format=vdif' --to - | m5spec …
 ///
+/// Repeat --to, and combine it with --store, to record into several of them at once.
+/// Each gets every frame. One that fails does not end the others, and the account says
+/// what each has:
+///
+///   fullbore record 'udp://0.0.0.0:46220?format=vdif' --store /mnt/disk0 \
+///     --session r1234 --scan no0001 --to hdf5:now.h5 --to file:/mnt/usb/now.vdif
+///
 /// record prints `armed` when all memory is mapped and all ports listen. Data sent
 /// before that is not recorded. Ctrl-C stops: record writes the data it holds and
 /// seals the scan. A second Ctrl-C aborts. A third one does not wait for disks that
@@ -188,10 +195,11 @@ pub struct Args {
     /// unfinished blocks of slow streams are saved for `recover`
     #[arg(long, value_name = "TIME", value_parser = crate::verbs::sending::duration)]
     sync: Option<Duration>,
-    /// Record to a device, device:PATH, into a container, for example hdf5:capture-%d.h5, into a plain file, file:PATH, or to
-    /// standard output, -, instead of a store. A container takes PandAs and any number of other sources, in the layout of
-    /// `convert`. A file takes one stream, and so does each of several devices (one --to each, or device:A,device:B)
-    #[arg(long, value_name = "DEVICE|HDF5|FILE|-", conflicts_with = "chunk")]
+    /// Record to a device, device:PATH, into a container, for example hdf5:capture-%d.h5, into a plain file, file:PATH, to
+    /// standard output, -, or into one more store, store:DIR[,DIR…]; once for each. Without --store, nothing else goes into a
+    /// store. A container takes PandAs and any number of other sources, in the layout of `convert`. A file takes one stream,
+    /// and so does each of several devices (one --to each, or device:A,device:B)
+    #[arg(long, value_name = "DEVICE|HDF5|FILE|-|STORE")]
     to: Vec<String>,
     /// The name of a device whose data may be overwritten; once for each such device
     #[arg(long, value_name = "DEVICE")]
@@ -208,17 +216,17 @@ pub struct Args {
     /// After each scan, remove the oldest ones, to keep no more than a size or an age: 500GB, 2d. The newest scan always
     /// stays, and so do scans that are unsealed, protected, or partly on a member that is away; no newer scan is removed in
     /// their place.
-    #[arg(long, value_name = "SIZE|AGE", conflicts_with = "to")]
+    #[arg(long, value_name = "SIZE|AGE")]
     keep: Option<Retention>,
     /// Protect against the loss of members: `mirror`, a copy of each chunk on another member, or `parity:K+M`, M parity
     /// chunks for K chunks, all on different members, so that any M of these can fail. Chunks stay plain files. Parity
     /// follows as chunks are complete, and is complete when the scan is sealed.
-    #[arg(long, value_name = "mirror|parity:K+M", conflicts_with = "to")]
+    #[arg(long, value_name = "mirror|parity:K+M")]
     redundancy: Option<Scheme>,
     /// Directories of --store that become new members although the store had others there before, because a new disk is
     /// mounted in place of an old one. Without this, such a directory counts as a mount point without its disk, and is left
     /// out.
-    #[arg(long, value_name = "DIR[,DIR…]", value_delimiter = ',', conflicts_with = "to")]
+    #[arg(long, value_name = "DIR[,DIR…]", value_delimiter = ',')]
     new_member: Vec<PathBuf>,
     /// Warn if the time stamps of a stream differ from the host's clock by more than this on arrival; `off`: never. The
     /// account always has the difference. [default: 100ms]
@@ -351,7 +359,8 @@ fn in_some_store(
 
 /// Adds what benchmarks say of the disks.
 fn with_measured(mut config: RecordingConfig) -> RecordingConfig {
-    if let SinkConfig::Store(store) = &mut config.sink {
+    for sink in &mut config.sinks {
+        let SinkConfig::Store(store) = sink else { continue };
         let disks = measured(&store.members);
         (store.stall, store.disk_rate) = (disks.stall, disks.disk_rate);
     }
@@ -365,7 +374,10 @@ pub fn record(
     output: Output,
     quiet: bool,
 ) -> anyhow::Result<ExitCode> {
-    if let SinkConfig::File(FileConfig { target: FileTarget::Standard }) = &config.sink {
+    let is_standard = |sink: &SinkConfig| {
+        matches!(sink, SinkConfig::File(FileConfig { target: FileTarget::Standard }))
+    };
+    if config.sinks.iter().any(is_standard) {
         output::leave_stdout_to_data();
     }
     let control = Arc::new(StopHandle::default());

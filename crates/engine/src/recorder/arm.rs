@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicU16;
 use std::sync::{Arc, mpsc};
 
+use fullbore_capture::SinkQueues;
 use fullbore_capture::{Capture, CaptureEvent, StreamNames, WriterQueue};
 use fullbore_core::manifest::HostSetup;
 use fullbore_linux::clock::Clock;
@@ -23,7 +24,7 @@ use super::thread_placement::{ThreadPlacement, host_setup, judge_memory, raise_f
 use crate::drop_counters;
 use crate::error::RecordError;
 use crate::event::{Armed, Event, EventHandler, MemberState};
-use crate::sink::{self, PendingReplies, Sink, Target, WriterLink};
+use crate::sink::{Sink, SinkReplies, Sinks, Target, WriterLink};
 use crate::source::{self, CaptureLink, MemoryNeeds, OpenContext, OpenRequest, OpenSource};
 
 /// A recording that is armed.
@@ -36,25 +37,25 @@ impl Recorder {
     pub fn arm(config: RecordingConfig, tell: &mut EventHandler<'_>) -> Result<Self, RecordError> {
         let tell: &mut EventHandler<'_> = &mut logged(tell);
         check(&config)?;
-        let mut sink = sink::open(&config.sink, &needs(&config), tell)?;
+        let mut sinks = Sinks::open(&config.sinks, &needs(&config), tell)?;
         tell_of_it(&config, available_memory(), tell)?;
-        raise_files(&config, sink.targets().len(), tell);
-        let places = ThreadPlacement::plan(&config, sink.targets())?;
-        let sources = open_sources(&config, &places, sink.as_ref())?;
-        sources.iter().filter_map(|it| it.reads()).try_for_each(|it| sink.refuse_source(&it))?;
+        raise_files(&config, sinks.writers(), tell);
+        let places = ThreadPlacement::plan(&config, &targets_of(&sinks))?;
+        let sources = open_sources(&config, &places, &sinks)?;
+        sources.iter().filter_map(|it| it.reads()).try_for_each(|it| sinks.refuse_source(&it))?;
         for text in sources.iter().flat_map(|source| source.warnings()) {
             tell(&Event::Warning { text });
         }
-        sink.prepare(tell)?;
+        sinks.prepare(tell)?;
         let memory: Vec<Arc<Region>> = sources.iter().flat_map(|it| it.memory()).collect();
-        let armed = armed(&config, sink.as_ref(), &sources, &memory, &places);
+        let armed = armed(&config, &sinks, &sources, &memory, &places);
         let mut wires = Wires::new();
-        let writers = wires.start_writers(&config, &places, sink.as_mut(), &sources, &memory)?;
+        let writers = wires.start_writers(&config, &places, &mut sinks, &sources, &memory)?;
         let clock = Clock::new();
-        let mut scan = open_first(&config, sink.as_ref(), clock.now(), tell)?;
+        let mut scan = open_first(&config, &sinks, clock.now(), tell)?;
         let mut threads = wires
-            .start_captures(&config, &places, sink.as_ref(), writers, sources)
-            .inspect_err(|_| undone(scan.sink.discard()))?;
+            .start_captures(&config, &places, &sinks, writers, sources)
+            .inspect_err(|_| undone(scan.sinks.discard()))?;
         let mut armed = Armed { at: scan.manifest.armed, ..armed };
         armed.threads = states(&threads);
         places.judge(&armed.threads, tell);
@@ -64,7 +65,7 @@ impl Recorder {
         scan.manifest.host_setup = Some(host_setup.clone());
         threads.host_setup = Some(host_setup);
         scan.shared = drop_counters::CounterSnapshot::take(Path::new("/"));
-        let supervisor = Supervisor::new(config, sink, threads, scan, clock);
+        let supervisor = Supervisor::new(config, sinks, threads, scan, clock);
         supervisor.begin_unless_it_waits();
         tell(&Event::Armed(armed));
         Ok(Self { supervisor })
@@ -74,7 +75,7 @@ impl Recorder {
 /// Builds the event that reports the armed recording.
 fn armed(
     config: &RecordingConfig,
-    sink: &dyn Sink,
+    sinks: &Sinks,
     sources: &[Box<dyn OpenSource>],
     memory: &[Arc<Region>],
     places: &ThreadPlacement,
@@ -84,7 +85,7 @@ fn armed(
     let described = config.sources.iter().zip(&places.of_source);
     let sources =
         described.map(|(source, &thread)| (source.endpoint(), buffers[thread].next().unwrap_or(0)));
-    let target = |(number, target)| target_state(target, None, sink.free_bytes(number));
+    let target = |(number, target)| target_state(target, None, sinks.free_bytes(number));
     Armed {
         scan: config.scans.first().expect("checked: there is a scan").clone(),
         at: Tai(0),
@@ -95,38 +96,38 @@ fn armed(
         pages: None,
         placement: places.placement.clone(),
         threads: Vec::new(),
-        members: sink.targets().iter().enumerate().map(target).collect(),
+        members: sinks.targets().enumerate().map(target).collect(),
     }
 }
 
 /// Claims the first scan in the sink. If a member cannot claim it, everything made for it is removed.
 fn open_first(
     config: &RecordingConfig,
-    sink: &dyn Sink,
+    sinks: &Sinks,
     armed: Tai,
     tell: &mut EventHandler<'_>,
 ) -> Result<ActiveScan, RecordError> {
     let name = config.scans.first().expect("checked: there is a scan").clone();
-    let failures = vec![None; sink.targets().len()];
-    let mut scan = ActiveScan::plan(name, config, sink, &failures, armed);
+    let failures = vec![None; sinks.writers()];
+    let mut scan = ActiveScan::plan(name, config, sinks, &failures, armed);
     let mut claimed = scan.claim();
     claimed.wait_for_all();
     // A member on which the scan cannot begin is not usable.
-    let begun = claimed.all_made().and_then(|claimed| scan.begin(claimed));
+    let begun = claimed.all_made().and_then(|claimed| scan.begin(claimed, true));
     match begun {
         Ok(warnings) => {
             warnings.into_iter().for_each(|text| tell(&Event::Warning { text }));
             Ok(scan)
         }
         Err(error) => {
-            undone(scan.sink.discard());
+            undone(scan.sinks.discard());
             Err(error)
         }
     }
 }
 
 /// Waits until the discarded scan is removed.
-pub(super) fn undone(mut discarded: PendingReplies) {
+pub(super) fn undone(mut discarded: SinkReplies) {
     discarded.wait_for_all();
 }
 
@@ -138,14 +139,15 @@ pub(super) struct Running {
     pub writers: Vec<WriterThread>,
     pub metrics: Vec<Arc<WriterMetrics>>,
     pub notices: mpsc::Receiver<CaptureEvent>,
-    pub reports: mpsc::Receiver<WriterEvent>,
+    /// The events of the writers of each sink.
+    pub reports: Vec<mpsc::Receiver<WriterEvent>>,
 }
 
 /// Opens the sources of each capture thread, with their share of the block memory.
 fn open_sources(
     config: &RecordingConfig,
     places: &ThreadPlacement,
-    sink: &dyn Sink,
+    sinks: &Sinks,
 ) -> Result<Vec<Box<dyn OpenSource>>, RecordError> {
     let (sizes, numbers) = (pool_sizes(config, available_memory())?, config.numbers());
     let names = Arc::<StreamNames>::default();
@@ -154,10 +156,10 @@ fn open_sources(
         names.claim(source.name().as_str());
     }
     let context = OpenContext {
-        chunk_bytes: sink.chunk_bytes(),
+        chunk_bytes: sinks.chunk_bytes(),
         names,
         next_number: Arc::new(AtomicU16::new(numbers.iter().flatten().count() as u16)),
-        one_stream: sink.takes_one_stream(),
+        one_stream: sinks.takes_one_stream(),
         scans: config.scan_count(),
         acquisitions: config.acquisitions(),
         scan_bytes: config.limit.bytes.filter(|_| config.sources.len() == 1),
@@ -167,11 +169,11 @@ fn open_sources(
             source: &config.sources[place],
             number: numbers[place],
             pool_bytes: numbers[place]
-                .and_then(|number| waiting_bytes(config, sink, place, number))
+                .and_then(|number| waiting_bytes(config, sinks, place, number))
                 .unwrap_or(sizes[place]),
             node: places.node_of_source(place),
-            block_bytes: numbers[place].and_then(|number| sink.block_bytes(number)),
-            most_bytes: most_bytes(config, numbers[place].and_then(|it| sink.capacity(it))),
+            block_bytes: numbers[place].and_then(|number| sinks.block_bytes(number)),
+            most_bytes: most_bytes(config, numbers[place].and_then(|it| sinks.capacity(it))),
         };
         let served = |place: &usize| places.of_source[*place] == thread;
         (0..config.sources.len()).filter(served).map(request).collect()
@@ -191,13 +193,13 @@ fn open_sources(
 /// The block memory of a source that waits, if the sink knows how many blocks suffice and the user requested no size.
 fn waiting_bytes(
     config: &RecordingConfig,
-    sink: &dyn Sink,
+    sinks: &Sinks,
     place: usize,
     number: u16,
 ) -> Option<u64> {
     let waits = matches!(config.sources[place].memory(), MemoryNeeds::Fixed { .. });
-    let blocks = sink.blocks_of_waiting(number).filter(|_| waits && config.buffer.is_none())?;
-    Some(blocks * u64::from(sink.block_bytes(number)?))
+    let blocks = sinks.blocks_of_waiting(number).filter(|_| waits && config.buffer.is_none())?;
+    Some(blocks * u64::from(sinks.block_bytes(number)?))
 }
 
 /// The most bytes to take of a stream: its space in the sink, and its share of the limit if there is one scan.
@@ -209,7 +211,8 @@ fn most_bytes(config: &RecordingConfig, capacity: Option<u64>) -> Option<u64> {
 
 /// The queues between threads while the threads are started.
 struct Wires {
-    events: (mpsc::Sender<WriterEvent>, mpsc::Receiver<WriterEvent>),
+    /// The channel of each sink.
+    events: Vec<(mpsc::Sender<WriterEvent>, mpsc::Receiver<WriterEvent>)>,
     notices: (mpsc::Sender<CaptureEvent>, mpsc::Receiver<CaptureEvent>),
     /// The queues of each capture thread, one for each writer.
     queues: Vec<Vec<WriterQueue>>,
@@ -218,23 +221,29 @@ struct Wires {
 
 impl Wires {
     fn new() -> Self {
-        let (events, notices) = (mpsc::channel(), mpsc::channel());
-        Self { events, notices, queues: Vec::new(), metrics: Vec::new() }
+        Self {
+            events: Vec::new(),
+            notices: mpsc::channel(),
+            queues: Vec::new(),
+            metrics: Vec::new(),
+        }
     }
 
-    /// Starts the writers of the sink, each with a queue from each capture thread.
+    /// Starts the writers of the sinks, each with a queue from each capture thread.
     fn start_writers(
         &mut self,
         config: &RecordingConfig,
         places: &ThreadPlacement,
-        sink: &mut dyn Sink,
+        sinks: &mut Sinks,
         sources: &[Box<dyn OpenSource>],
         memory: &[Arc<Region>],
     ) -> Result<Vec<WriterThread>, RecordError> {
         let blocks: Vec<usize> = sources.iter().map(|source| source.most_blocks()).collect();
         self.queues = blocks.iter().map(|_| Vec::new()).collect();
         let mut links = Vec::new();
-        for number in 0..sink.targets().len() {
+        self.events = (0..sinks.count()).map(|_| mpsc::channel()).collect();
+        for number in 0..sinks.writers() {
+            let events = self.events[sinks.sink_of(number)].0.clone();
             let metrics = Arc::new(WriterMetrics::default());
             let notifier = Arc::new(Notifier::new().map_err(RecordError::Thread)?);
             let mut sides = Vec::new();
@@ -249,7 +258,7 @@ impl Wires {
             links.push(WriterLink {
                 queues: sides,
                 metrics: metrics.clone(),
-                events: self.events.0.clone(),
+                events,
                 notifier,
                 thread_config: places.writer(number),
                 sync_interval: config.sync_interval,
@@ -257,7 +266,7 @@ impl Wires {
             self.metrics.push(metrics);
         }
         let least = memory.iter().map(|region| region.bytes() as u64).min().unwrap_or(0);
-        sink.start(links, memory, least)
+        sinks.start(links, memory, least)
     }
 
     /// Starts the capture threads.
@@ -265,7 +274,7 @@ impl Wires {
         self,
         config: &RecordingConfig,
         places: &ThreadPlacement,
-        sink: &dyn Sink,
+        sinks: &Sinks,
         writers: Vec<WriterThread>,
         sources: Vec<Box<dyn OpenSource>>,
     ) -> Result<Running, RecordError> {
@@ -274,14 +283,11 @@ impl Wires {
         for (number, (source, queues)) in sources.into_iter().zip(queues).enumerate() {
             captures.push(source.start(CaptureLink {
                 number,
-                queues,
+                sinks: sink_queues(sinks, queues),
                 events: notices.0.clone(),
                 thread_config: places.capture(number),
                 hold: config.start.is_some(),
-                journal: sink.partial_blocks(),
-                redundancy: sink.redundancy(),
-                own_targets: sink.gives_each_stream_a_target(),
-                hand_on_after: sink.takes_short_blocks_after(),
+                hand_on_after: sinks.take_short_blocks_after(),
             })?);
         }
         Ok(Running {
@@ -290,9 +296,27 @@ impl Wires {
             writers,
             metrics,
             notices: notices.1,
-            reports: events.1,
+            reports: events.into_iter().map(|(_, reports)| reports).collect(),
         })
     }
+}
+
+/// Divides the queues of a capture thread among the sinks.
+fn sink_queues(sinks: &Sinks, queues: Vec<WriterQueue>) -> Vec<SinkQueues> {
+    let mut queues = queues.into_iter();
+    let of_sink = |(number, sink): (usize, &dyn Sink)| SinkQueues {
+        queues: queues.by_ref().take(sink.targets().len()).collect(),
+        journal: sink.partial_blocks(),
+        redundancy: sink.redundancy(),
+        own_targets: sink.gives_each_stream_a_target(),
+        store: sinks.store_number(number),
+    };
+    sinks.iter().enumerate().map(of_sink).collect()
+}
+
+/// The targets of all writers.
+fn targets_of(sinks: &Sinks) -> Vec<Target> {
+    sinks.targets().cloned().collect()
 }
 
 /// The state of a target before the first write.

@@ -1,6 +1,7 @@
 //! Checks of a configuration before anything is opened: names, cores, times, block sizes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 use fullbore_core::account::CountedBy;
 use fullbore_core::affinity::AffinityPolicy;
@@ -32,14 +33,7 @@ pub(super) fn check(config: &RecordingConfig) -> Result<(), RecordError> {
             return Err(RecordError::SameName { name: name.clone() });
         }
     }
-    if let SinkConfig::Device(devices) = &config.sink {
-        check_devices(config, devices)?;
-    }
-    if let SinkConfig::File(_) = config.sink
-        && config.sources.len() > 1
-    {
-        return Err(RecordError::OneStream { sources: config.sources.len() });
-    }
+    check_sinks(config)?;
     check_cpus(&config.place)?;
     if let Some(until) = config.limit.until
         && until <= Clock::new().now()
@@ -47,6 +41,47 @@ pub(super) fn check(config: &RecordingConfig) -> Result<(), RecordError> {
         return Err(RecordError::Past { until });
     }
     Ok(())
+}
+
+/// Refuses a recording without a sink, sinks that are one, and streams that a sink cannot record.
+fn check_sinks(config: &RecordingConfig) -> Result<(), RecordError> {
+    if config.sinks.is_empty() {
+        return Err(RecordError::NoSink);
+    }
+    refuse_same_place(&config.sinks)?;
+    for sink in &config.sinks {
+        match sink {
+            SinkConfig::Device(devices) => check_devices(config, devices)?,
+            SinkConfig::File(_) if config.sources.len() > 1 => {
+                return Err(RecordError::OneStream { sources: config.sources.len() });
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Refuses two sinks that write to one place. A sink refuses a place that it has twice itself.
+fn refuse_same_place(sinks: &[SinkConfig]) -> Result<(), RecordError> {
+    let mut taken: BTreeMap<PathBuf, usize> = BTreeMap::new();
+    for (number, sink) in sinks.iter().enumerate() {
+        for path in sink.places() {
+            if *taken.entry(resolved(&path)).or_insert(number) != number {
+                return Err(RecordError::SamePlace { path });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A path without links, also of a file that does not exist yet.
+fn resolved(path: &Path) -> PathBuf {
+    let by_folder = || {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new(".")).canonicalize().ok()?;
+        Some(folder.join(path.file_name()?))
+    };
+    path.canonicalize().ok().or_else(by_folder).unwrap_or_else(|| path.to_owned())
 }
 
 /// Refuses streams that devices cannot record: each device takes one stream of frames of one length.
@@ -115,11 +150,14 @@ fn check_cpus(wish: &AffinityPolicy) -> Result<(), RecordError> {
 
 /// Refuses chunks that are smaller than a block of a source, or too large.
 pub(super) fn check_chunk(config: &RecordingConfig, pool_sizes: &[u64]) -> Result<(), RecordError> {
-    let Some(chunk) = config.sink.store().and_then(|store| store.chunk) else { return Ok(()) };
+    let mut chunks = config.sinks.iter().filter_map(|sink| sink.store()?.chunk);
     let pools = config.sources.iter().zip(pool_sizes);
     let least = pools.map(|(source, bytes)| source.least_chunk_bytes(*bytes)).max().unwrap_or(0);
-    if (least..=LARGEST_CHUNK_BYTES).contains(&chunk.0) {
-        return Ok(());
+    match chunks.find(|chunk| !(least..=LARGEST_CHUNK_BYTES).contains(&chunk.0)) {
+        None => Ok(()),
+        Some(chunk) => {
+            let (least, most) = (ByteSize(least), ByteSize(LARGEST_CHUNK_BYTES));
+            Err(RecordError::Chunk { chunk, least, most })
+        }
     }
-    Err(RecordError::Chunk { chunk, least: ByteSize(least), most: ByteSize(LARGEST_CHUNK_BYTES) })
 }

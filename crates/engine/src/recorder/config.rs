@@ -11,7 +11,7 @@ use fullbore_core::units::ByteSize;
 use fullbore_linux::ring::Taps;
 use fullbore_time::Tai;
 
-use crate::sink::SinkConfig;
+use crate::sink::{SinkConfig, StoreConfig};
 use crate::source::{Ending, SourceConfig};
 
 /// The configuration of a recording.
@@ -19,8 +19,8 @@ use crate::source::{Ending, SourceConfig};
 pub struct RecordingConfig {
     /// The sources, in the order of their streams in the manifest.
     pub sources: Vec<SourceConfig>,
-    /// The destination of the recording.
-    pub sink: SinkConfig,
+    /// The destinations of the recording: at least one. A block goes from one to the next, in this order.
+    pub sinks: Vec<SinkConfig>,
     /// Names of the scans, which follow one another without a pause.
     pub scans: Vec<ScanName>,
     /// The number of scans after the listed ones, which have the name of the last one and a number; [`u64::MAX`]: until
@@ -61,7 +61,7 @@ impl RecordingConfig {
     ) -> Self {
         Self {
             sources: sources.into_iter().map(Into::into).collect(),
-            sink,
+            sinks: vec![sink],
             scans,
             further_scans: 0,
             start: None,
@@ -78,9 +78,20 @@ impl RecordingConfig {
         }
     }
 
+    /// The same recording, with one more sink.
+    pub fn with_sink(mut self, sink: SinkConfig) -> Self {
+        self.sinks.push(sink);
+        self
+    }
+
+    /// The first store that the recording goes into, if any.
+    pub fn store(&self) -> Option<&StoreConfig> {
+        self.sinks.iter().find_map(SinkConfig::store)
+    }
+
     /// Directories of the disk set, if the recording goes into a store.
     pub fn members(&self) -> &[PathBuf] {
-        self.sink.store().map_or(&[], |store| &store.members)
+        self.store().map_or(&[], |store| &store.members)
     }
 
     /// The number of scans; `None`: until a stop.

@@ -31,8 +31,17 @@ fn budget_inputs(plan: &RecordingConfig, available: u64) -> Option<BudgetInputs>
     Some(inputs)
 }
 
-fn demand_with_backlog(plan: &RecordingConfig) -> Option<BudgetInputs> {
-    let (members, depth_bytes, stall) = match &plan.sink {
+/// What a sink holds of the memory.
+struct Holding {
+    members: u64,
+    /// Bytes of writes in flight on each member.
+    depth_bytes: u64,
+    stall: Stall,
+}
+
+/// Returns what a sink holds, if it is known.
+fn holding(sink: &SinkConfig) -> Option<Holding> {
+    let (members, depth_bytes, stall) = match sink {
         SinkConfig::Store(store) => {
             let depth_bytes = store::Settings::of_member(0).depth_bytes;
             (store.members.len(), depth_bytes, store.stall.clone())
@@ -46,7 +55,32 @@ fn demand_with_backlog(plan: &RecordingConfig) -> Option<BudgetInputs> {
         SinkConfig::Container(_) => return None,
         SinkConfig::File(_) | SinkConfig::Discard => return None,
     };
-    let disk_rate = plan.sink.store().and_then(|store| store.disk_rate.as_ref());
+    let stall = stall.unwrap_or_else(Stall::assumed);
+    Some(Holding { members: members as u64, depth_bytes, stall })
+}
+
+/// Adds what several sinks hold. A block passes them one after the other, and each may stall.
+fn together(holdings: Vec<Holding>) -> Option<Holding> {
+    holdings.into_iter().reduce(|one, other| Holding {
+        members: one.members + other.members,
+        depth_bytes: one.depth_bytes.max(other.depth_bytes),
+        stall: Stall {
+            ms: one.stall.ms.saturating_add(other.stall.ms),
+            measured: one
+                .stall
+                .measured
+                .zip(other.stall.measured)
+                .map(|(a, b)| if a == b { a } else { format!("{a} and {b}") }),
+        },
+    })
+}
+
+fn demand_with_backlog(plan: &RecordingConfig) -> Option<BudgetInputs> {
+    let holdings = plan.sinks.iter().map(holding).collect::<Option<Vec<Holding>>>()?;
+    let Holding { members, depth_bytes, stall } = together(holdings)?;
+    // The slowest disks hold the others back.
+    let disk_rates = plan.sinks.iter().filter_map(|sink| sink.store()?.disk_rate.as_ref());
+    let disk_rate = disk_rates.min_by_key(|disks| disks.rate);
     let rates: Option<Vec<u64>> = unpaused(plan).map(|source| source.rate()).collect();
     let rates = rates?;
     let fastest = *rates.iter().max()?;
@@ -59,9 +93,9 @@ fn demand_with_backlog(plan: &RecordingConfig) -> Option<BudgetInputs> {
         sources,
         rate: ByteRate(fastest.saturating_mul(sources)),
         block_bytes: blocks.max().unwrap_or(BLOCK_BYTES),
-        members: members as u64,
+        members,
         depth_bytes,
-        stall: stall.unwrap_or_else(Stall::assumed),
+        stall,
         backlog: disk_rate.and_then(|disks| backlog(plan, &rates, disks)),
     })
 }
@@ -154,7 +188,7 @@ pub(super) fn pool_sizes(plan: &RecordingConfig, available: u64) -> Result<Vec<u
     let sizes = plan.sources.iter().map(|source| match source.memory() {
         MemoryNeeds::ForStall { .. } => Ok(share),
         MemoryNeeds::Fixed { default, least } => {
-            let wanted = plan.share().unwrap_or(default);
+            let wanted = plan.share().unwrap_or(fixed(plan, default));
             limited(share_of(wanted, 1, least)?, available)
         }
     });
@@ -176,10 +210,15 @@ fn share_of(wanted: u64, sources: u64, least: u64) -> Result<u64, RecordError> {
     }
 }
 
+/// Returns the default memory of a source that waits: each sink holds blocks, one after the other.
+fn fixed(plan: &RecordingConfig, default: u64) -> u64 {
+    default.saturating_mul(plan.sinks.len() as u64)
+}
+
 /// Returns the block memory of all sources that wait for blocks.
 fn of_waiting(plan: &RecordingConfig) -> u64 {
     let fixed = plan.sources.iter().filter_map(|source| match source.memory() {
-        MemoryNeeds::Fixed { default, .. } => Some(plan.share().unwrap_or(default)),
+        MemoryNeeds::Fixed { default, .. } => Some(plan.share().unwrap_or(fixed(plan, default))),
         MemoryNeeds::ForStall { .. } => None,
     });
     fixed.fold(0, u64::saturating_add)
@@ -227,4 +266,30 @@ pub(super) fn available_memory() -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
     kib.map_or(u64::MAX, |kib| kib * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sink::StoreConfig;
+
+    fn store(members: &[&str], stall: Option<Stall>) -> SinkConfig {
+        let members = members.iter().map(Into::into).collect();
+        SinkConfig::Store(StoreConfig { stall, ..StoreConfig::new(members) })
+    }
+
+    #[test]
+    fn the_budget_adds_up_what_sinks_hold_and_how_long_they_stall() {
+        let stall = |ms: f64| Some(Stall::measured(ms, "a benchmark".into()));
+        let sinks = [store(&["/a", "/b"], stall(100.0)), store(&["/c"], stall(50.0))];
+        let all = together(sinks.iter().filter_map(holding).collect()).unwrap();
+        assert_eq!((all.members, all.stall.ms), (3, 300), "twice what was measured of each");
+        assert_eq!(all.stall.measured.as_deref(), Some("a benchmark"));
+        let sinks = [store(&["/a"], stall(100.0)), store(&["/b"], None)];
+        let all = together(sinks.iter().filter_map(holding).collect()).unwrap();
+        assert_eq!(all.stall.ms, 200 + Stall::assumed().ms);
+        assert_eq!(all.stall.measured, None, "a part of it is a default");
+        let one = together(vec![holding(&store(&["/a"], stall(100.0))).unwrap()]).unwrap();
+        assert_eq!((one.members, one.stall.ms), (1, 200), "as without other sinks");
+    }
 }

@@ -31,7 +31,7 @@ mod thread_placement;
 pub use crate::error::RecordError;
 pub use crate::event::{
     Armed, Event, EventHandler, MemberState, Memory, Phase, Progress, Sealed, SealedFile,
-    StreamState, WriteReport,
+    SealedSink, StreamState, WriteReport,
 };
 pub use crate::source::{PandaConfig, SourceConfig};
 pub use arm::Recorder;

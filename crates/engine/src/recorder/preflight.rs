@@ -7,14 +7,14 @@ use super::config::RecordingConfig;
 use super::memory::{available_memory, pool_sizes};
 use crate::error::RecordError;
 use crate::event::EventHandler;
-use crate::sink::{self, device_of, free_in_all};
+use crate::sink::{Sinks, device_of, free_in_all};
 
 /// The result of a preflight.
 #[derive(Debug)]
 pub struct PreflightReport {
     /// The problems that would prevent arming.
     pub problems: Vec<RecordError>,
-    /// Bytes per second to the disk set, if all sources state their rate.
+    /// Bytes per second to all sinks, if all sources state their rate.
     pub rate: Option<u64>,
 }
 
@@ -23,7 +23,7 @@ pub struct PreflightReport {
 pub fn preflight(plan: &RecordingConfig, tell: &mut EventHandler<'_>) -> PreflightReport {
     let mut problems = Vec::new();
     problems.extend(check(plan).err());
-    problems.extend(sink::open(&plan.sink, &needs(plan), tell).err());
+    problems.extend(Sinks::open(&plan.sinks, &needs(plan), tell).err());
     problems.extend(pool_sizes(plan, available_memory()).err());
     // Everything is held together, because two sources may want the same port.
     let held: Vec<_> = plan.sources.iter().map(|source| source.preflight()).collect();
@@ -37,15 +37,15 @@ pub fn slow_disks(plan: &RecordingConfig) -> Option<String> {
     super::memory::slow_disks(plan, available_memory())
 }
 
-/// Returns the bytes per second that a recording writes, including redundancy.
+/// Returns the bytes per second that a recording writes into all sinks, including redundancy.
 fn rate_of(plan: &RecordingConfig) -> Option<u64> {
     let rates: Option<Vec<u64>> = plan.sources.iter().map(|source| source.rate()).collect();
     let rate = rates?.into_iter().fold(0, u64::saturating_add);
-    let extra = plan
-        .sink
-        .store()
-        .and_then(|store| store.redundancy.map(|scheme| scheme.extra(rate, store.members.len())));
-    Some(rate.saturating_add(extra.unwrap_or(0)))
+    let stores = plan.sinks.iter().filter_map(|sink| sink.store());
+    let extra = stores
+        .filter_map(|store| Some(store.redundancy?.extra(rate, store.members.len())))
+        .fold(0, u64::saturating_add);
+    Some(rate.saturating_mul(plan.sinks.len() as u64).saturating_add(extra))
 }
 
 /// Returns the bytes free on all members that exist.

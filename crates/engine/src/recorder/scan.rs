@@ -20,7 +20,7 @@ use crate::drop_counters;
 use crate::error::RecordError;
 use crate::event::StreamState;
 use crate::lifecycle::Lifecycle;
-use crate::sink::{PendingReplies, ScanSink, Sink};
+use crate::sink::{ScanSinks, SinkReplies, Sinks};
 use crate::source::SourceConfig;
 
 /// A scan that is being recorded and is not sealed yet.
@@ -39,8 +39,8 @@ pub struct ActiveScan {
     pub unrecognised: BTreeMap<String, Arc<StreamMetrics>>,
     /// Sources whose streams are named as their threads appear, with the account of datagrams outside all threads.
     splits: Vec<(SourceConfig, Option<Account>)>,
-    /// Durable blocks and bytes of each stream.
-    pub durable: BTreeMap<u16, (Ranges, u64)>,
+    /// Durable blocks and bytes of each stream in each sink.
+    pub durable: BTreeMap<(usize, u16), (Ranges, u64)>,
     /// The high-water mark of each stream's memory over time.
     pub high_water: BTreeMap<u16, HighWaterHistory>,
     /// Shared drop counters at arming.
@@ -56,8 +56,8 @@ pub struct ActiveScan {
     pub unexpected: BTreeSet<u16>,
     /// True if its streams have properties that its manifests on disk lack.
     pub manifest_dirty: bool,
-    /// The interface to the sink.
-    pub sink: Box<dyn ScanSink>,
+    /// The interface to the sinks.
+    pub sinks: ScanSinks,
 }
 
 impl ActiveScan {
@@ -65,7 +65,7 @@ impl ActiveScan {
     pub fn plan(
         name: ScanName,
         config: &RecordingConfig,
-        sink: &dyn Sink,
+        sinks: &Sinks,
         failures: &[Option<String>],
         armed: Tai,
     ) -> Self {
@@ -93,7 +93,7 @@ impl ActiveScan {
             streams,
             markers: Vec::new(),
         };
-        let sink = sink.plan_scan(&mut manifest, failures);
+        let sinks = sinks.plan_scan(&mut manifest, failures);
         let numbers = 0..manifest.streams.len() as u16;
         Self {
             context,
@@ -111,18 +111,18 @@ impl ActiveScan {
             cut: (false, false),
             unexpected: BTreeSet::new(),
             manifest_dirty: false,
-            sink,
+            sinks,
         }
     }
 
     /// Claims the scan in the sink, with its manifest.
-    pub fn claim(&self) -> PendingReplies {
-        self.sink.claim(&self.manifest)
+    pub fn claim(&self) -> SinkReplies {
+        self.sinks.claim(&self.manifest)
     }
 
-    /// Begins the scan in the sink. Returns warnings.
-    pub fn begin(&mut self, claimed: PendingReplies) -> Result<Vec<String>, RecordError> {
-        self.sink.begin(&mut self.manifest, claimed)
+    /// Begins the scan in all sinks, or in those that can. Returns warnings.
+    pub fn begin(&mut self, claimed: SinkReplies, all: bool) -> Result<Vec<String>, RecordError> {
+        self.sinks.begin(&mut self.manifest, claimed, all)
     }
 
     /// Sends new properties of its streams to the sink, so that they survive this process.
@@ -134,7 +134,7 @@ impl ActiveScan {
             return Ok(());
         }
         self.manifest_dirty = false;
-        self.sink.update(&self.manifest)
+        self.sinks.update(&self.manifest)
     }
 
     /// Adds a stream to the manifest, or updates it with its new properties.
@@ -162,7 +162,7 @@ impl ActiveScan {
         stream.fill = shape.fill;
         stream.stripped_bytes = shape.stripped_bytes;
         stream.format = format;
-        self.sink.stream_opened(shape.number, stream, &metrics);
+        self.sinks.stream_opened(shape.number, stream, &metrics);
         self.metrics.insert(shape.number, metrics);
         self.manifest_dirty = true;
     }
@@ -172,7 +172,7 @@ impl ActiveScan {
         let stream = &mut self.manifest.streams[usize::from(number)];
         stream.format = format;
         if let Format::Panda { .. } = stream.format {
-            self.sink.stream_described(number, stream);
+            self.sinks.stream_described(number, stream);
         }
         self.manifest_dirty = true;
     }
@@ -203,9 +203,9 @@ impl ActiveScan {
     pub fn name_the_unheard(&mut self) {
         let unheard: Vec<Stream> = self.unheard().map(|it| stream(it, &self.context)).collect();
         for stream in unheard {
-            let mut told = self.splits.iter_mut();
+            let mut told = self.splits.iter();
             let told = told.find(|(source, _)| source.endpoint() == stream.source);
-            if let Some(account) = told.and_then(|(_, account)| account.take()) {
+            if let Some(account) = told.and_then(|(_, account)| account.clone()) {
                 self.accounts.insert(self.manifest.streams.len() as u16, account);
             }
             self.manifest.streams.push(stream);
@@ -226,15 +226,15 @@ impl ActiveScan {
                 // Each acquisition brings its own format, and is opened by it.
                 stream.format = acquisition_to_come();
             } else if let Some(metrics) = self.metrics.get(&(number as u16)) {
-                self.sink.stream_opened(number as u16, stream, metrics);
+                self.sinks.stream_opened(number as u16, stream, metrics);
             }
         }
         self.manifest_dirty = true;
     }
 
-    /// Records durable blocks.
-    pub fn blocks_durable(&mut self, number: u16, sequences: &[u64], bytes: u64) {
-        let (ranges, total) = self.durable.entry(number).or_default();
+    /// Records blocks that are durable in a sink.
+    pub fn blocks_durable(&mut self, sink: usize, number: u16, sequences: &[u64], bytes: u64) {
+        let (ranges, total) = self.durable.entry((sink, number)).or_default();
         for &sequence in sequences {
             ranges.insert(sequence as i64..sequence as i64 + 1);
         }
@@ -278,9 +278,21 @@ impl ActiveScan {
         states
     }
 
-    /// Returns the bytes from the start of a stream that are durable.
+    /// Returns the bytes from the start of a stream that are durable in every sink that takes data; if none does, in
+    /// any.
     pub fn durable_bytes(&self, number: u16) -> u64 {
-        let Some((ranges, total)) = self.durable.get(&number) else { return 0 };
+        let parts = self.sinks.parts().iter().enumerate();
+        let all = parts.map(|(sink, part)| {
+            (part.failure(&self.manifest).is_some(), self.durable_in(sink, number))
+        });
+        let (failed, taking): (Vec<_>, Vec<_>) = all.partition(|(failed, _)| *failed);
+        let least = taking.iter().map(|(_, bytes)| *bytes).min();
+        least.or(failed.iter().map(|(_, bytes)| *bytes).max()).unwrap_or(0)
+    }
+
+    /// Returns the bytes from the start of a stream that are durable in a sink.
+    fn durable_in(&self, sink: usize, number: u16) -> u64 {
+        let Some((ranges, total)) = self.durable.get(&(sink, number)) else { return 0 };
         let blocks = ranges.end_of_run_from(0) as u64;
         if blocks == ranges.total() {
             return *total;

@@ -16,6 +16,7 @@ use fullbore_time::Tai;
 use super::scan::ActiveScan;
 use crate::error::RecordError;
 use crate::event::Sealed;
+use crate::sink::ScanSink;
 use crate::source::SourceConfig;
 
 /// A stream that lacks at least this time at an end, which another stream has, is reported.
@@ -27,9 +28,11 @@ const NOTICEABLE_FRAMES: i64 = 4;
 /// A stream that lacks at least this time of a scan with a limit is reported.
 const LONG_NS: i64 = 1_000_000_000;
 
-/// Completes the accounts of a scan and writes its final manifest.
+/// Completes the accounts of a scan in a sink, and writes the final manifest there. The scan has the manifest and the
+/// accounts of this sink.
 pub fn seal(
     scan: &mut ActiveScan,
+    sink: &mut dyn ScanSink,
     sources: &[SourceConfig],
     writers: &[Arc<WriterMetrics>],
     aborted: bool,
@@ -48,7 +51,7 @@ pub fn seal(
         scan.manifest.streams[usize::from(*number)].account = Some(Summary::from(account));
     }
     let state = if aborted { State::Aborted } else { State::Sealed };
-    scan.sink.seal(&mut scan.manifest, &scan.accounts, state)?;
+    sink.seal(&mut scan.manifest, &scan.accounts, state)?;
     let accounts = scan.accounts.values().cloned().collect();
     Ok(Sealed::of(scan.manifest.clone(), accounts))
 }

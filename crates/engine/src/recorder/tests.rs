@@ -8,17 +8,22 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fullbore_care::recover;
-use fullbore_core::endpoint::UdpSource;
+use fullbore_core::device::BytesStream;
+use fullbore_core::endpoint::{FileTarget, UdpSource};
 use fullbore_core::manifest::{MANIFEST_FILE, Manifest, State};
 use fullbore_core::units::ByteSize;
 use fullbore_linux::stop_handle::StopHandle;
-use fullbore_store::inventory::side_file;
+use fullbore_store::inventory::{self, Inventory, side_file};
 use fullbore_store::lock::is_held;
+use fullbore_store::reader::Scan;
 use fullbore_store::stall_hooks::{Hung, hang, hang_writer, kill_writer};
 use fullbore_store::testing::{Store, StreamPlan};
 use tempfile::TempDir;
 
-use super::{Event, Limit, RecordError, Recorder, RecordingConfig, SourceConfig, preflight};
+use super::{
+    Event, Limit, RecordError, Recorder, RecordingConfig, Sealed, SourceConfig, preflight,
+};
+use crate::sink::file::FileConfig;
 use crate::sink::store::disk_set;
 use crate::sink::{SinkConfig, StoreConfig};
 
@@ -68,7 +73,7 @@ fn store(members: Vec<PathBuf>) -> SinkConfig {
 
 /// The store configuration of a plan.
 fn store_of(plan: &mut RecordingConfig) -> &mut StoreConfig {
-    let SinkConfig::Store(store) = &mut plan.sink else {
+    let SinkConfig::Store(store) = &mut plan.sinks[0] else {
         unreachable!("tests record into a store")
     };
     store
@@ -325,7 +330,7 @@ fn opened(plan: &RecordingConfig) -> (usize, Vec<PathBuf>, Vec<String>) {
     let mut tell = |event: &Event| {
         told.extend(warnings(std::slice::from_ref(event)).into_iter().map(str::to_owned))
     };
-    let (members, away) = disk_set::open(plan.sink.store().unwrap(), &mut tell).unwrap();
+    let (members, away) = disk_set::open(plan.store().unwrap(), &mut tell).unwrap();
     (members.len(), away.into_iter().map(|it| it.path).collect(), told)
 }
 
@@ -386,7 +391,7 @@ fn with_no_member_there_a_recording_is_refused_and_several_that_are_away_are_tol
     let others = std::collections::BTreeMap::from([(store.roots()[0].clone(), uuid::Uuid::nil())]);
     store_of(&mut plan).degraded_start = Some(others);
     assert!(matches!(
-        disk_set::open(plan.sink.store().unwrap(), &mut |_| ()),
+        disk_set::open(plan.store().unwrap(), &mut |_| ()),
         Err(RecordError::Member(_))
     ));
 }
@@ -400,7 +405,7 @@ fn a_rehearsal_tells_all_that_is_in_the_way_at_once_and_holds_nothing() {
     let SourceConfig::Udp(source) = &plan.sources[0] else { panic!("{plan:?}") };
     let taken = UdpSocket::bind(source.address).expect("it holds no port");
     let plan = RecordingConfig {
-        sink: store(vec![members.roots[0].join("none")]),
+        sinks: vec![store(vec![members.roots[0].join("none")])],
         buffer: Some(ByteSize(1 << 20)),
         ..plan
     };
@@ -436,4 +441,105 @@ fn an_end_that_is_set_while_a_scan_runs_is_kept_like_its_limit() {
     recorder.run(&control, &mut tell).unwrap();
     assert_eq!(control.stop_requests(), 0, "nobody has asked for the end of all");
     assert_eq!(sealed.expect("it was sealed").manifest.state, State::Sealed);
+}
+
+#[test]
+fn a_sink_that_fails_is_told_with_its_own_account_and_the_other_is_whole() {
+    let (members, folder) = (Members::new(1), tempfile::tempdir().unwrap());
+    let file = |path: &str| {
+        let target = FileTarget::parse(&format!("file:{path}")).unwrap();
+        SinkConfig::File(FileConfig { target })
+    };
+    let whole = folder.path().join("whole");
+    // Every write to this device fails for lack of space.
+    let sinks = vec![
+        file("/dev/full?existing=append"),
+        file(whole.to_str().unwrap()),
+        store(members.roots.clone()),
+    ];
+    let source = BytesStream::parse("pattern:counter?bytes=3MiB").unwrap();
+    let scans = vec!["s_a".parse().unwrap()];
+    let mut plan = RecordingConfig::new([source], SinkConfig::Discard, scans);
+    plan.sinks = sinks;
+    let mut sealed: Vec<Sealed> = Vec::new();
+    let mut tell = |event: &Event| {
+        if let Event::Sealed(it) = event {
+            sealed.push((**it).clone());
+        }
+    };
+    let recorder = Recorder::arm(plan, &mut tell).unwrap();
+    recorder.run(&Arc::new(StopHandle::default()), &mut tell).unwrap();
+    let [sealed] = sealed.as_slice() else { panic!("{sealed:?}") };
+    assert_eq!(sealed.accounts[0].terms.written, 3 << 20, "two sinks have everything");
+    let [full, whole_file, kept] = sealed.sinks.as_slice() else { panic!("{:?}", sealed.sinks) };
+    assert!(whole_file.is_whole() && kept.is_whole() && !full.is_whole(), "{:?}", sealed.sinks);
+    assert_eq!((full.bytes, full.lacking), (0, 3 << 20));
+    assert_eq!(full.failure.as_deref(), Some("the file system is full"));
+    assert_eq!((full.accounts[0].terms.written, full.accounts[0].terms.overrun), (0, 3 << 20));
+    assert_eq!(std::fs::read(whole).unwrap().len(), 3 << 20);
+    assert_eq!(members.state(0, "s_a"), Some(State::Sealed));
+}
+
+#[test]
+fn a_place_is_not_two_sinks_of_one_recording() {
+    let members = Members::new(2);
+    let plan = members.plan(&["s_a"], Duration::from_secs(1));
+    let twice = plan.clone().with_sink(store(members.roots[1..].to_vec()));
+    let error = Recorder::arm(twice, &mut |_| ()).err().unwrap();
+    assert!(
+        matches!(&error, RecordError::SamePlace { path } if *path == members.roots[1]),
+        "{error}"
+    );
+    let none = RecordingConfig { sinks: Vec::new(), ..plan };
+    let error = Recorder::arm(none, &mut |_| ()).err().unwrap();
+    assert!(matches!(error, RecordError::NoSink), "{error}");
+}
+
+#[test]
+fn two_stores_of_a_recording_are_two_scans_and_never_one_disk_set() {
+    let members = Members::new(2);
+    let source = BytesStream::parse("pattern:counter?bytes=3MiB").unwrap();
+    let scans = vec!["s_a".parse().unwrap()];
+    let [one, other] = [0, 1].map(|number| vec![members.roots[number].clone()]);
+    let plan = RecordingConfig::new([source], store(one.clone()), scans);
+    let recorder = Recorder::arm(plan.with_sink(store(other.clone())), &mut |_| ()).unwrap();
+    recorder.run(&Arc::new(StopHandle::default()), &mut |_| ()).unwrap();
+    let scan = "s_a".parse().unwrap();
+    let [first, second] =
+        [&one, &other].map(|roots| Inventory::take(roots, &scan).unwrap().manifest);
+    assert_ne!(first.uuid, second.uuid);
+    assert_eq!((first.members.len(), second.members.len()), (1, 1));
+    for roots in [&one, &other] {
+        // The checksum of an index record contains the identity of its scan.
+        let blocks = &Scan::open(roots, &scan).unwrap().streams[0].blocks;
+        assert_eq!(blocks.iter().map(|it| u64::from(it.block.bytes)).sum::<u64>(), 3 << 20);
+    }
+    let Err(both) = Inventory::take(&members.roots, &scan) else { panic!("they are not one scan") };
+    assert!(matches!(both, inventory::Error::TwoScans { .. }), "{both}");
+}
+
+#[test]
+fn a_writer_that_dies_leaves_what_the_other_store_has_to_recover() {
+    let members = Members::new(2);
+    let source = BytesStream::parse("pattern:counter?rate=20MB/s").unwrap();
+    let scans = vec!["s_died".parse().unwrap()];
+    let plan = RecordingConfig::new([source], store(vec![members.roots[0].clone()]), scans);
+    let plan = plan.with_sink(store(vec![members.roots[1].clone()]));
+    let mut killed = false;
+    let mut tell = |event: &Event| {
+        let some = matches!(event, Event::Progress(told) if told.durable_bytes > 0);
+        if some && !std::mem::replace(&mut killed, true) {
+            kill_writer(&members.roots[1]);
+        }
+    };
+    let recorder = Recorder::arm(plan, &mut tell).unwrap();
+    let ended = recorder.run(&Arc::new(StopHandle::default()), &mut tell);
+    assert!(matches!(ended, Err(RecordError::Broken { .. })), "{ended:?}");
+    for root in &members.roots {
+        let (scan, how) = ("s_died".parse().unwrap(), recover::Options::default());
+        let outcome = recover::recover(std::slice::from_ref(root), &scan, how, &|_| {}).unwrap();
+        let recover::Outcome::Recovered(recovery) = outcome else { panic!("{outcome:?}") };
+        let [stream] = recovery.streams.as_slice() else { panic!("{recovery:?}") };
+        assert!(stream.blocks > 0 && stream.damaged == 0 && stream.lost == 0, "{stream:?}");
+    }
 }

@@ -16,7 +16,7 @@ use super::{ScanSink, Sink, Target, WriterLink};
 use crate::error::RecordError;
 
 /// The path in events and manifests.
-const NOWHERE: &str = "(discarded)";
+pub(crate) const NOWHERE: &str = "(discarded)";
 
 /// No file of a stream has an end.
 const CHUNK_BYTES: u64 = 64 << 30;

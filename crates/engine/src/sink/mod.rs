@@ -26,6 +26,7 @@ pub mod container;
 pub mod device;
 pub mod discard;
 pub mod file;
+pub mod sinks;
 pub mod store;
 
 use std::collections::BTreeMap;
@@ -37,6 +38,7 @@ use std::time::Duration;
 use fullbore_capture::StreamMetrics;
 use fullbore_core::account::Account;
 use fullbore_core::device::Span;
+use fullbore_core::endpoint::FileTarget;
 use fullbore_core::manifest::{Manifest, State, Stream};
 use fullbore_core::redundancy::Scheme;
 use fullbore_linux::overlap::Range;
@@ -51,6 +53,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::error::RecordError;
 use crate::event::{EventHandler, SealedFile};
 
+pub use sinks::{ScanPart, ScanSinks, SinkReplies, Sinks};
 pub use store::StoreConfig;
 pub use store::metadata_writer::PendingReplies;
 
@@ -71,6 +74,21 @@ pub enum SinkConfig {
 }
 
 impl SinkConfig {
+    /// The paths that the sink writes to, as far as they are known beforehand.
+    pub(crate) fn places(&self) -> Vec<PathBuf> {
+        match self {
+            Self::Store(store) => store.members.clone(),
+            #[cfg(feature = "hdf5")]
+            Self::Container(container) => vec![container.template.clone()],
+            Self::Discard => vec![PathBuf::from(discard::NOWHERE)],
+            Self::Device(to) => to.devices.iter().map(|device| device.end.path.clone()).collect(),
+            Self::File(file) => vec![match &file.target {
+                FileTarget::Standard => PathBuf::from(file::STANDARD_OUTPUT),
+                FileTarget::File { path, .. } => path.clone(),
+            }],
+        }
+    }
+
     /// The store, if the recording goes into one.
     pub fn store(&self) -> Option<&StoreConfig> {
         match self {

@@ -53,20 +53,19 @@ use std::sync::atomic::AtomicU16;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use fullbore_capture::{Capture, CaptureEvent, StreamNames, Striper, WriterQueue};
+use fullbore_capture::{Capture, CaptureEvent, SinkChain, SinkQueues, StreamNames};
 use fullbore_core::account::CountedBy;
 use fullbore_core::device::BytesStream;
 use fullbore_core::endpoint::UdpSource;
 use fullbore_core::layout::BLOCK_BYTES;
 use fullbore_core::manifest::{Fill, Format, Stream};
 use fullbore_core::name::Name;
-use fullbore_core::redundancy::Scheme;
 use fullbore_linux::overlap::Range;
 use fullbore_linux::sys::memory::Region;
 use fullbore_linux::thread_config::ThreadConfig;
-use fullbore_store::partial_blocks::PartialBlockJournal;
 
 use crate::error::RecordError;
+
 use crate::topology::NetworkPath;
 
 pub use panda::PandaConfig;
@@ -351,30 +350,26 @@ pub(crate) trait OpenSource: Send {
 pub(crate) struct CaptureLink {
     /// The number of the thread.
     pub number: usize,
-    /// A pair of queues for each writer.
-    pub queues: Vec<WriterQueue>,
+    /// The queues to each sink.
+    pub sinks: Vec<SinkQueues>,
     /// The channel for its events.
     pub events: Sender<CaptureEvent>,
     /// The affinity and priority of the thread.
     pub thread_config: ThreadConfig,
     /// True if everything that comes before the first scan is dropped.
     pub hold: bool,
-    /// The journal of partial blocks, if the sink has one.
-    pub journal: Option<PartialBlockJournal>,
-    /// The redundancy scheme, if the sink has one.
-    pub redundancy: Option<Scheme>,
-    /// True if each stream goes only to the target with its number.
-    pub own_targets: bool,
     /// The age at which a partly filled block may be sent, if the sink takes short blocks.
     pub hand_on_after: Option<Duration>,
 }
 
 impl CaptureLink {
-    /// Makes the striper of a thread that has all the queues.
-    pub fn striper(&mut self) -> Striper {
-        Striper::new(std::mem::take(&mut self.queues))
-            .with_journal(self.journal.take())
-            .with_own_members(self.own_targets)
-            .for_stripes(self.redundancy)
+    /// Makes the way of a thread's blocks through all sinks.
+    pub fn chain(&mut self) -> SinkChain {
+        SinkChain::new(std::mem::take(&mut self.sinks))
+    }
+
+    /// True if each stream goes only to the target with its number, in every sink.
+    pub fn own_targets(&self) -> bool {
+        self.sinks.iter().all(|sink| sink.own_targets)
     }
 }

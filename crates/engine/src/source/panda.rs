@@ -20,9 +20,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
+use super::{CaptureLink, Ending, MemoryNeeds, OpenContext, OpenRequest, OpenSource};
+use crate::error::RecordError;
 use fullbore_capture::{
-    Capture, CaptureCommand, CaptureEvent, ScanContext, StreamLayout, StreamMetrics, StripeCursor,
-    Striper,
+    Capture, CaptureCommand, CaptureEvent, ChainCursor, ScanContext, Settled, Share, SinkChain,
+    SinkShare, StreamLayout, StreamMetrics, WrittenBlock,
 };
 use fullbore_core::account::{Account, CountedBy};
 use fullbore_core::layout::{BLOCK_BYTES, Geometry};
@@ -32,16 +34,13 @@ use fullbore_core::panda::{AcquisitionResult, PandaSource, SourceEvent, SourceRe
 use fullbore_core::partial_block::BlockState;
 use fullbore_formats::panda::control::Settings as PandaSettings;
 use fullbore_linux::clock::Clock;
-use fullbore_linux::ring::{Block, FullBlock, Pool, StreamRef, TapFeed, WriterReply};
+use fullbore_linux::ring::{Block, FullBlock, Pool, StreamRef, TapFeed};
 use fullbore_linux::sys::memory::Region;
 use fullbore_panda::capture::{
     self, Acquisition, AcquisitionSink, Batch, Described, Device, Dump, Panda, Settings,
     SinkClosed, Source, SourceEnd, StopRequest,
 };
 use fullbore_panda::with_cause;
-
-use super::{CaptureLink, Ending, MemoryNeeds, OpenContext, OpenRequest, OpenSource};
-use crate::error::RecordError;
 
 /// Time between two checks for blocks that the writers return, while the thread is idle.
 const LOOK: Duration = Duration::from_millis(1);
@@ -184,13 +183,13 @@ impl OpenSource for OpenPanda {
             *self;
         let (orders, from_supervisor) = mpsc::channel();
         let metrics = Arc::new(StreamMetrics::default());
-        let striper = link.striper();
+        let chain = link.chain();
         let settings = Settings { acquisitions, arm: config.arms(), reconnect: config.reconnect };
         let output = PandaOutput {
             number,
             orders: from_supervisor,
             notices: link.events,
-            striper,
+            chain,
             source: config.source,
             is_one_of_several,
             chunk_bytes,
@@ -238,7 +237,7 @@ struct PandaOutput {
     number: u16,
     orders: Receiver<CaptureCommand>,
     notices: Sender<CaptureEvent>,
-    striper: Striper,
+    chain: SinkChain,
     source: PandaSource,
     /// True if the recording has other PandAs, so that messages name this one.
     is_one_of_several: bool,
@@ -259,7 +258,7 @@ struct PandaOutput {
 /// The stream of a scan while its acquisition runs.
 struct OpenStream {
     context: Arc<ScanContext>,
-    cursor: StripeCursor,
+    cursor: ChainCursor,
     header: String,
     settings: Described,
     /// True if the supervisor knows the settings, or that they will never come.
@@ -268,6 +267,34 @@ struct OpenStream {
     /// The number of samples sent to members, and of those that no member accepted.
     samples: u64,
     lost: u64,
+}
+
+impl OpenStream {
+    /// The account of an acquisition of which these samples are recorded.
+    fn account(&self, closed: &AcquisitionResult) -> Account {
+        let mut account = closed.account.clone();
+        account.bytes = account.terms.written * u64::from(self.sample_bytes);
+        account
+    }
+
+    /// What each sink has of the acquisition, if there are several.
+    fn shares(
+        &self,
+        closed: &AcquisitionResult,
+        settings: Option<&PandaSettings>,
+    ) -> Vec<SinkShare> {
+        let share = |((blocks, bytes), share): ((u64, u64), &Share)| {
+            let lacks: u64 = share.lost_frames();
+            let lacking = (lacks > 0).then(|| {
+                let mut closed = closed.clone();
+                closed.keep(self.samples - self.lost - lacks, "the sink took no more");
+                let account = self.account(&closed);
+                Box::new((format(self.header.clone(), settings, Some(closed)), account))
+            });
+            SinkShare { blocks, bytes, lacking }
+        };
+        self.cursor.shares().map(share).collect()
+    }
 }
 
 impl PandaOutput {
@@ -295,7 +322,7 @@ impl PandaOutput {
             CaptureCommand::Stop => self.stop_request = self.stop_request.max(StopRequest::Stop),
             CaptureCommand::Abort => {
                 self.stop_request = StopRequest::Abort;
-                self.striper.abort();
+                self.chain.abort();
             }
         }
     }
@@ -324,7 +351,7 @@ impl PandaOutput {
                 Err(_) => break,
             }
         }
-        while !self.striper.all_sent() {
+        while !self.chain.all_sent() {
             self.take_returned();
             std::thread::sleep(LOOK);
         }
@@ -338,26 +365,21 @@ impl PandaOutput {
 
     /// Takes blocks that the writers return.
     fn take_returned(&mut self) {
-        while let Some(returned) = self.striper.take_returned() {
+        while let Some(returned) = self.chain.take_returned() {
             let Some(open) = &mut self.open else {
-                if let WriterReply::Written { block, .. } = returned {
-                    self.free.push_back(block);
-                }
+                self.free.push_back(returned.into_block());
                 continue;
             };
-            let lost = match returned {
-                WriterReply::Written { block, stream_ref, bytes } => {
-                    match &mut self.taps {
-                        Some(taps) => {
-                            let free = &mut self.free;
-                            taps.written(block, &stream_ref, bytes, |block| free.push_back(block));
-                        }
-                        None => self.free.push_back(block),
+            let Settled { written, lost } = self.chain.settle(&mut open.cursor, returned);
+            for WrittenBlock { block, stream_ref, bytes } in written {
+                match &mut self.taps {
+                    Some(taps) => {
+                        let free = &mut self.free;
+                        taps.written(block, &stream_ref, bytes, |block| free.push_back(block));
                     }
-                    self.striper.written(&mut open.cursor, bytes)
+                    None => self.free.push_back(block),
                 }
-                WriterReply::Refused(filled) => self.striper.refused(&mut open.cursor, filled),
-            };
+            }
             for filled in lost {
                 open.lost += u64::from(filled.frames);
                 self.free.push_back(filled.block);
@@ -391,7 +413,7 @@ impl PandaOutput {
     fn wait_for_a_scan(&mut self) -> Option<Arc<ScanContext>> {
         loop {
             self.obey();
-            let ended = self.stop_request > StopRequest::Go || self.striper.has_lost_a_writer();
+            let ended = self.stop_request > StopRequest::Go || self.chain.has_lost_a_writer();
             if self.context.is_some() || ended {
                 return self.context.take();
             }
@@ -447,7 +469,7 @@ impl AcquisitionSink for PandaOutput {
         self.metrics.bytes.store(0, Relaxed);
         self.metrics.frames_per_second.store(0, Relaxed);
         self.tell(CaptureEvent::Opened { scan, shape, format, metrics });
-        let cursor = StripeCursor::new(stream_ref);
+        let cursor = ChainCursor::new(stream_ref).without_gaps();
         self.open = Some(OpenStream {
             context,
             cursor,
@@ -490,7 +512,7 @@ impl AcquisitionSink for PandaOutput {
             crc: None,
         };
         open.samples += u64::from(frames);
-        if let Some(lost) = self.striper.dispatch(&mut open.cursor, filled) {
+        if let Some(lost) = self.chain.dispatch(&mut open.cursor, filled) {
             open.lost += u64::from(lost.frames);
             self.free.push_back(lost.block);
         }
@@ -500,7 +522,7 @@ impl AcquisitionSink for PandaOutput {
         let Some(open) = &mut self.open else { return };
         let now = self.clock.now();
         let oldest = now.plus_ns(-i64::try_from(old.as_nanos()).unwrap_or(i64::MAX));
-        if !self.striper.is_journal_due(&mut open.cursor, oldest, now) {
+        if !self.chain.is_journal_due(&mut open.cursor, oldest, now) {
             return;
         }
         let frames = samples.len() as u32 / open.sample_bytes;
@@ -521,7 +543,7 @@ impl AcquisitionSink for PandaOutput {
         };
         let open_blocks = [(first, piece.bytes)];
         let mut describe = || vec![piece.clone()];
-        self.striper.journal_partial_blocks(
+        self.chain.journal_partial_blocks(
             &mut open.cursor,
             now,
             &open_blocks,
@@ -535,7 +557,7 @@ impl AcquisitionSink for PandaOutput {
         loop {
             self.take_returned();
             let block = self.free.pop_front().or_else(|| self.taps.as_mut()?.take_back());
-            if self.striper.has_lost_a_writer() {
+            if self.chain.has_lost_a_writer() {
                 return Err(SinkClosed);
             }
             if block.is_some() || since.elapsed() >= wait {
@@ -555,7 +577,7 @@ impl AcquisitionSink for PandaOutput {
             self.obey();
             self.tell_settings();
             self.take_returned();
-            if self.striper.has_lost_a_writer() {
+            if self.chain.has_lost_a_writer() {
                 // The supervisor leaves the scan for `recover`.
                 return;
             }
@@ -566,15 +588,15 @@ impl AcquisitionSink for PandaOutput {
             open.settings.wait(LAST_ANSWER);
         }
         self.tell_settings();
-        let Some(open) = self.open.take() else { return };
+        let Some(mut open) = self.open.take() else { return };
         let scan = open.context.uuid;
+        closed.notes.extend(open.settings.note());
+        let settings = open.settings.wait(Duration::ZERO).and_then(Result::ok);
+        let shares = open.shares(&closed, settings.as_deref());
         closed.keep(open.samples - open.lost, "no member took them");
         self.metrics.overrun.store(closed.account.terms.overrun, Relaxed);
-        let mut account = closed.account.clone();
-        account.bytes = account.terms.written * u64::from(open.sample_bytes);
-        self.striper.finish(&open.cursor, Vec::new());
-        let settings = open.settings.wait(Duration::ZERO).and_then(Result::ok);
-        closed.notes.extend(open.settings.note());
+        let account = open.account(&closed);
+        self.chain.finish(&mut open.cursor, Vec::new());
         let (blocks, bytes) = open.cursor.written();
         self.tell(CaptureEvent::Ended {
             scan,
@@ -583,6 +605,7 @@ impl AcquisitionSink for PandaOutput {
             blocks,
             bytes,
             account: Box::new(account),
+            shares,
         });
         self.tell(CaptureEvent::Closed { scan });
     }

@@ -30,6 +30,7 @@ use super::{
 };
 use crate::error::RecordError;
 use crate::topology::NetworkPath;
+use fullbore_capture::SinkChain;
 
 /// Default receive buffer of each socket. The kernel doubles it; it holds 30 ms at 16 Gbit/s.
 const RECEIVE_BUFFER: u64 = 64 << 20;
@@ -206,14 +207,8 @@ impl OpenSource for UdpPorts {
         for port in &mut self.0 {
             port.drain(&mut staging).map_err(RecordError::Thread)?;
         }
-        let settings = Settings {
-            thread_config: link.thread_config,
-            hold: link.hold,
-            journal: link.journal,
-            redundancy: link.redundancy,
-            own_targets: link.own_targets,
-        };
-        Capture::start(link.number, self.0, link.queues, link.events, settings)
+        let settings = Settings { thread_config: link.thread_config, hold: link.hold };
+        Capture::start(link.number, self.0, SinkChain::new(link.sinks), link.events, settings)
             .map_err(RecordError::Thread)
     }
 }

@@ -75,6 +75,28 @@ pub struct BlockMeta {
 }
 
 impl BlockMeta {
+    /// Copies the metadata of a block whose checksum is computed by its writer.
+    pub fn of(filled: &FullBlock) -> Self {
+        let FullBlock { sequence, chunk, offset, bytes, frames, present, invalid, .. } = *filled;
+        let FullBlock { first, time, seen, .. } = *filled;
+        let crc = 0;
+        let block = index::Block {
+            sequence,
+            offset,
+            chunk,
+            bytes,
+            crc,
+            frames,
+            present,
+            invalid,
+            first,
+            time,
+            seen,
+        };
+        let (gaps, lengths) = (filled.gaps.clone(), filled.lengths.clone());
+        Self { stream_ref: filled.stream_ref.clone(), block, gaps, lengths }
+    }
+
     /// Splits a block with this checksum into metadata and memory.
     pub fn split(filled: FullBlock, crc: u32) -> (Self, Block) {
         let FullBlock { block, stream_ref, sequence, chunk, offset, bytes, .. } = filled;

@@ -68,8 +68,10 @@ pub fn export_dump(
         return Err(ExportError::NoDump { path: path.to_owned() });
     }
     // The first file is checked before the dump is read to count its acquisitions, and the others before any is made.
-    if let SinkConfig::Container(container) = config(path.to_owned(), target, 1).sink {
-        container.check()?;
+    for sink in config(path.to_owned(), target, 1).sinks {
+        if let SinkConfig::Container(container) = sink {
+            container.check()?;
+        }
     }
     let count = Dump::new(path.to_owned()).acquisitions().map_err(|error| refused(path, error))?;
     let config = config(path.to_owned(), target, count);
@@ -106,8 +108,10 @@ fn config(path: PathBuf, target: &Hdf5Target, count: u64) -> RecordingConfig {
     let scan = scan_of_file(&target.path);
     let mut config = container(vec![panda.into()], target, vec![scan], count.saturating_sub(1));
     (config.place, config.priority) = (AffinityPolicy::Off, SchedulingPolicy::Off);
-    if let SinkConfig::Container(container) = &mut config.sink {
-        container.alternate_path = false;
+    for sink in &mut config.sinks {
+        if let SinkConfig::Container(container) = sink {
+            container.alternate_path = false;
+        }
     }
     config
 }

@@ -30,15 +30,12 @@ pub enum OptionError {
         /// The option that excludes it.
         with: &'static str,
     },
-    /// A store and another target are given.
-    #[error("--store cannot be used with --to: a recording goes to one of them")]
-    StoreAndTarget,
-    /// Devices and other targets are given.
-    #[error("--to: a recording goes to devices or to a container, not to both")]
-    DeviceAndOther,
-    /// Several targets are given that are not devices.
-    #[error("--to: a recording goes into one container or file")]
-    SeveralTargets,
+    /// A store among the targets has no directory.
+    #[error("{text}: give a directory, for example store:/data")]
+    NoMember {
+        /// The target, as given.
+        text: String,
+    },
     /// The target does not support the option.
     #[error("{option} cannot be used with {target} as --to")]
     OfOtherTarget {

@@ -12,7 +12,7 @@ const SINGLE: &[&str] = &["scan", "scans", "start", "duration", "bytes", "until"
 /// Options, and the groups that they exclude. `overwrite` and `flush` only complete a target, and exclude nothing.
 const EXCLUDED: &[(&[&str], &[&[&str]])] = &[
     (&["to"], &[STORE, TARGET, SCHEDULE]),
-    (STORE, &[TARGET]),
+    (&["store"], &[TARGET]),
     (&["schedule"], &[SINGLE, TARGET]),
     (SINGLE, &[SCHEDULE]),
     (&["cpus"], &[&["place"]]),
@@ -81,10 +81,14 @@ fields! {
 
 impl RecordingOptions {
     /// These options, completed by `defaults`. An option given here replaces that of `defaults`, a list as a whole. It
-    /// also replaces those that it excludes: a store and another target are one choice, and so are a schedule and the
-    /// scans of one recording.
+    /// also replaces those that it excludes: where a recording goes, stores and other targets together, is one choice,
+    /// and so are a schedule and the scans of one recording.
     pub fn or(self, mut defaults: Self) -> Self {
         let given = self.given();
+        // An option of a store completes targets with a store, and replaces targets without one.
+        if !defaults.is_into_store() && STORE.iter().any(|option| given.contains(option)) {
+            defaults.leave_out(TARGET);
+        }
         for (options, groups) in EXCLUDED {
             if options.iter().any(|option| given.contains(option)) {
                 groups.iter().for_each(|group| defaults.leave_out(group));

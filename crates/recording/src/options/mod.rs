@@ -47,10 +47,11 @@ pub struct RecordingOptions {
     #[serde(deserialize_with = "value::list")]
     pub source: Vec<String>,
     /// Directories of the disk set, one on each disk. Default: none, unless the program has a default store (see
-    /// [`store`](crate::store)). A store and [`to`](Self::to) exclude one another.
+    /// [`store`](crate::store)).
     #[serde(deserialize_with = "value::commas")]
     pub store: Vec<PathBuf>,
-    /// Targets in place of a store: devices, a container, a file, or `-`. Default: none.
+    /// Targets beside a store, or in place of one: devices, containers, files, `-`, further stores. A block goes from
+    /// one to the next. Default: none.
     #[serde(deserialize_with = "value::list")]
     pub to: Vec<String>,
     /// Devices whose data may be overwritten, each as its target names it. Default: none.

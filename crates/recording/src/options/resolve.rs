@@ -1,12 +1,13 @@
 //! Options become a configuration, or an error that names the option to change.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use fullbore_core::affinity::AffinityPolicy;
 use fullbore_core::completeness::Planned;
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::units::ByteSize;
-use fullbore_engine::recorder::{Limit, RecordingConfig};
+use fullbore_engine::recorder::{Limit, RecordingConfig, SourceConfig};
 use fullbore_engine::sink::{SinkConfig, StoreConfig};
 use fullbore_linux::clock::Clock;
 
@@ -35,16 +36,17 @@ impl RecordingOptions {
         if self.schedule.is_some() {
             return Err(OptionError::Schedule);
         }
-        let (config, targets) = match self.target()? {
-            Target::Store => (self.to_store()?, 1),
-            Target::Devices(ends) => (self.to_devices(&ends)?, ends.len() as u64),
-            Target::Container(to) => (self.to_container(&to)?, 1),
-            Target::File(to) => (self.to_file(&to)?, 1),
-        };
+        let targets = self.targets()?;
+        let config = self.to_all(&targets)?;
         self.check_limits()?;
         let (mut limit, planned) = self.when()?;
         // The limit applies to each device.
-        limit.bytes = limit.bytes.map(|bytes| bytes.saturating_mul(targets));
+        let devices = targets.iter().find_map(|target| match target {
+            Target::Devices(ends) => Some(ends.len() as u64),
+            _ => None,
+        });
+        let times = devices.unwrap_or(1);
+        limit.bytes = limit.bytes.map(|bytes| bytes.saturating_mul(times));
         Ok(RecordingConfig {
             start: self.start,
             limit,
@@ -69,12 +71,11 @@ impl RecordingOptions {
     fn refuse_conflicts(&self) -> Result<(), OptionError> {
         let given = self.given();
         let is_given = |option: &str| given.contains(&option.trim_start_matches('-'));
-        let conflicts: [(&[&'static str], &'static str); 3] = [
+        let conflicts: [(&[&'static str], &'static str); 2] = [
             (
                 &["--scan", "--scans", "--start", "--duration", "--bytes", "--until", "--to"],
                 "--schedule",
             ),
-            (&["--chunk", "--keep", "--redundancy", "--new-member"], "--to"),
             (&["--place"], "--cpus"),
         ];
         for (options, with) in conflicts.into_iter().filter(|(_, with)| is_given(with)) {
@@ -86,7 +87,7 @@ impl RecordingOptions {
     }
 
     fn refuse_missing(&self) -> Result<(), OptionError> {
-        let named = !self.to.is_empty() || self.schedule.is_some();
+        let named = !self.is_into_store() || self.schedule.is_some();
         let missing = [
             ("--session <NAME>", self.session.is_none() && !named),
             ("--scan <NAME>", self.scan.is_none() && !named),
@@ -120,25 +121,26 @@ impl RecordingOptions {
     }
 
     /// A recording into a store.
-    fn to_store(&self) -> Result<RecordingConfig, OptionError> {
-        let sources = self.sources()?;
+    pub(super) fn to_store(
+        &self,
+        members: &[PathBuf],
+        sources: Vec<SourceConfig>,
+    ) -> Result<RecordingConfig, OptionError> {
         let session = session_of(self.session.as_deref().unwrap_or_default())?;
         let scans = scan_names(&session, self.scan.as_deref().unwrap_or_default(), self.scans())?;
         self.check_limits()?;
         self.check_series()?;
         self.when()?;
-        if self.store.is_empty() {
+        if members.is_empty() {
             return Err(OptionError::NoStore);
         }
-        store::check_to_write(&self.store)?;
-        if let Some(path) = self.new_member.iter().find(|path| !self.store.contains(path)) {
-            return Err(OptionError::NotAMember { path: path.clone() });
-        }
+        store::check_to_write(members)?;
+        let new_members = self.new_member.iter().filter(|path| members.contains(path));
         let store = StoreConfig {
             chunk: self.chunk,
             redundancy: self.redundancy,
-            new_members: self.new_member.clone(),
-            ..StoreConfig::new(self.store.clone())
+            new_members: new_members.cloned().collect(),
+            ..StoreConfig::new(members.to_vec())
         };
         Ok(RecordingConfig::new(sources, SinkConfig::Store(store), scans))
     }

@@ -1,6 +1,6 @@
-//! The target of a recording: a store, devices, a container or a file. It is one choice.
+//! The targets of a recording: stores, containers, files and devices. Each becomes a sink.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 #[cfg(feature = "hdf5")]
 use fullbore_core::container::{Compression, Existing, Hdf5Target};
@@ -27,46 +27,164 @@ const SESSION: &str = "live";
 /// The name of a scan in events, if no device has an index.
 const BARE_CHUNKS: &str = "bare_chunks";
 
-/// The kind of a target, with its endpoints.
+/// The prefix of a store among other targets.
+const STORE: &str = "store:";
+
+/// A target, with what names it.
 pub(super) enum Target {
-    Store,
-    Devices(Vec<String>),
-    Container(String),
+    /// A store with these members.
+    Store(Vec<PathBuf>),
+    /// A plain file, or standard output.
     File(String),
+    /// A container.
+    Container(String),
+    /// Devices, one for each stream.
+    Devices(Vec<String>),
 }
 
-impl RecordingOptions {
-    /// The target. A recording has exactly one for now, except that each of several streams may have a device.
-    pub(super) fn target(&self) -> Result<Target, OptionError> {
-        if self.to.is_empty() {
-            return Ok(Target::Store);
-        }
-        if !self.store.is_empty() {
-            return Err(OptionError::StoreAndTarget);
-        }
-        if self.to.iter().any(|to| DeviceEnd::is_meant(to)) {
-            let ends = device_ends(&self.to);
-            return match ends.iter().all(|end| DeviceEnd::is_meant(end)) {
-                true => Ok(Target::Devices(ends)),
-                false => Err(OptionError::DeviceAndOther),
-            };
-        }
-        match self.to.as_slice() {
-            [to] if FileTarget::is_meant(to) => Ok(Target::File(to.clone())),
-            [to] => Ok(Target::Container(to.clone())),
-            _ => Err(OptionError::SeveralTargets),
+impl Target {
+    /// The target that `--to` names.
+    fn of(text: &str) -> Result<Self, OptionError> {
+        Ok(match text {
+            _ if is_store(text) => Self::Store(members_of(text)?),
+            _ if FileTarget::is_meant(text) => Self::File(text.to_owned()),
+            _ => Self::Container(text.to_owned()),
+        })
+    }
+
+    /// Its kind, in messages.
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Store(_) => "a store",
+            Self::File(_) => "a file",
+            Self::Container(_) => "a container",
+            Self::Devices(_) => "a device",
         }
     }
 
-    /// Refuses options that this kind of target does not support.
-    fn refuse_options(&self, target: &'static str, syncs: bool) -> Result<(), OptionError> {
+    pub(super) fn is_store(&self) -> bool {
+        matches!(self, Self::Store(_))
+    }
+
+    fn is_device(&self) -> bool {
+        matches!(self, Self::Devices(_))
+    }
+}
+
+fn is_store(text: &str) -> bool {
+    text.trim_start().get(..STORE.len()).is_some_and(|it| it.eq_ignore_ascii_case(STORE))
+}
+
+/// The directories of `store:DIR,DIR`.
+fn members_of(text: &str) -> Result<Vec<PathBuf>, OptionError> {
+    let listed = text.trim_start()[STORE.len()..].split(',').filter(|it| !it.is_empty());
+    let members: Vec<PathBuf> = listed.map(PathBuf::from).collect();
+    match members.is_empty() {
+        true => Err(OptionError::NoMember { text: text.to_owned() }),
+        false => Ok(members),
+    }
+}
+
+impl RecordingOptions {
+    /// True if a store is a target, or nothing else is.
+    pub(super) fn is_into_store(&self) -> bool {
+        self.to.is_empty() || !self.store.is_empty() || self.to.iter().any(|to| is_store(to))
+    }
+
+    /// The targets in the order of their sinks: the store, then the others as they are given, then all devices as one
+    /// target.
+    pub(super) fn targets(&self) -> Result<Vec<Target>, OptionError> {
+        let mut targets = Vec::new();
+        if self.to.is_empty() || !self.store.is_empty() {
+            targets.push(Target::Store(self.store.clone()));
+        }
+        let (devices, others): (Vec<String>, Vec<String>) =
+            self.to.iter().cloned().partition(|to| DeviceEnd::is_meant(to));
+        for text in others {
+            targets.push(Target::of(&text)?);
+        }
+        if !devices.is_empty() {
+            targets.push(Target::Devices(device_ends(&devices)));
+        }
+        Ok(targets)
+    }
+
+    /// A recording into all of these targets. A block goes from one to the next.
+    pub(super) fn to_all(&self, targets: &[Target]) -> Result<RecordingConfig, OptionError> {
+        self.refuse_unsupported(targets)?;
+        self.refuse_new_members(targets)?;
+        let sources = match targets.iter().any(Target::is_device) {
+            true => self.sources_of_devices()?,
+            false => self.sources()?,
+        };
+        let [first, others @ ..] = targets else { return Err(OptionError::NoStore) };
+        let mut all = self.to_one(first, sources.clone())?;
+        for other in others {
+            let config = self.to_one(other, sources.clone())?;
+            if names_its_scan(&config) {
+                all.scans = config.scans;
+            }
+            all.sinks.extend(config.sinks);
+        }
+        Ok(all)
+    }
+
+    fn to_one(
+        &self,
+        target: &Target,
+        sources: Vec<SourceConfig>,
+    ) -> Result<RecordingConfig, OptionError> {
+        match target {
+            Target::Store(members) => self.to_store(members, sources),
+            Target::File(to) => self.to_file(to, sources),
+            Target::Container(to) => self.to_container(to, sources),
+            Target::Devices(ends) => self.to_devices(ends, sources),
+        }
+    }
+
+    /// Refuses options that no target supports.
+    fn refuse_unsupported(&self, targets: &[Target]) -> Result<(), OptionError> {
+        let (of_device, of_store) = (
+            "it is for a device, and the recording goes onto none",
+            "it is for a store, and the recording goes into none",
+        );
+        let device = targets.iter().any(Target::is_device);
+        let stores = targets.iter().filter(|target| target.is_store()).count();
+        let syncs = targets.iter().any(|target| !matches!(target, Target::Container(_)));
         let given = [
-            ("--sync", self.sync.is_some() && syncs),
-            ("--overwrite", !self.overwrite.is_empty()),
-            ("--flush", self.flush),
+            ("--sync", "no target is synced", self.sync.is_some() && !syncs),
+            ("--overwrite", of_device, !self.overwrite.is_empty() && !device),
+            ("--flush", of_device, self.flush && !device),
+            ("--chunk", of_store, self.chunk.is_some() && stores == 0),
+            ("--keep", of_store, self.keep.is_some() && stores == 0),
+            ("--redundancy", of_store, self.redundancy.is_some() && stores == 0),
+            ("--new-member", of_store, !self.new_member.is_empty() && stores == 0),
+            (
+                "--keep",
+                "it removes scans of one store, and the recording goes into several",
+                self.keep.is_some() && stores > 1,
+            ),
         ];
-        match given.into_iter().find(|(_, given)| *given) {
-            Some((option, _)) => Err(OptionError::OfOtherTarget { option, target }),
+        let Some((option, why, _)) = given.into_iter().find(|(.., given)| *given) else {
+            return Ok(());
+        };
+        match targets {
+            [target] if !target.is_store() && why != of_store => {
+                Err(OptionError::OfOtherTarget { option, target: target.kind() })
+            }
+            _ => Err(OptionError::Idle { option, why }),
+        }
+    }
+
+    /// Refuses new members that no store has.
+    fn refuse_new_members(&self, targets: &[Target]) -> Result<(), OptionError> {
+        let is_member = |path: &PathBuf| {
+            targets
+                .iter()
+                .any(|target| matches!(target, Target::Store(members) if members.contains(path)))
+        };
+        match self.new_member.iter().find(|path| !is_member(path)) {
+            Some(path) => Err(OptionError::NotAMember { path: path.clone() }),
             None => Ok(()),
         }
     }
@@ -79,30 +197,34 @@ impl RecordingOptions {
     }
 
     /// A recording of one stream into a plain file, or to standard output.
-    pub(super) fn to_file(&self, text: &str) -> Result<RecordingConfig, OptionError> {
-        self.refuse_options("a file", false)?;
+    fn to_file(
+        &self,
+        text: &str,
+        sources: Vec<SourceConfig>,
+    ) -> Result<RecordingConfig, OptionError> {
         let target = FileTarget::parse(text).map_err(of(text))?;
         let (session, scan) = match &target {
             FileTarget::Standard => self.names(Path::new("stdout"))?,
             FileTarget::File { path, .. } => self.names(path)?,
         };
         let scan = ScanName { session, scan: scan_of(&scan)? };
-        let sources = self.sources()?;
         self.refuse_series("a file takes one scan")?;
         Ok(RecordingConfig::new(sources, SinkConfig::File(FileConfig { target }), vec![scan]))
     }
 
     #[cfg(not(feature = "hdf5"))]
-    pub(super) fn to_container(&self, _: &str) -> Result<RecordingConfig, OptionError> {
+    fn to_container(&self, _: &str, _: Vec<SourceConfig>) -> Result<RecordingConfig, OptionError> {
         Err(OptionError::WithoutHdf5)
     }
 
     /// A recording into a container.
     #[cfg(feature = "hdf5")]
-    pub(super) fn to_container(&self, text: &str) -> Result<RecordingConfig, OptionError> {
-        self.refuse_options("a container", true)?;
+    fn to_container(
+        &self,
+        text: &str,
+        sources: Vec<SourceConfig>,
+    ) -> Result<RecordingConfig, OptionError> {
         let target = Hdf5Target::parse(text).map_err(OptionError::Container)?;
-        let sources = self.sources()?;
         if !self.has_pandas() {
             self.refuse_series("a container takes one scan, except of PandAs")?;
         }
@@ -112,11 +234,14 @@ impl RecordingOptions {
     }
 
     /// A recording of streams onto devices, one onto each.
-    pub(super) fn to_devices(&self, to: &[String]) -> Result<RecordingConfig, OptionError> {
+    fn to_devices(
+        &self,
+        to: &[String],
+        sources: Vec<SourceConfig>,
+    ) -> Result<RecordingConfig, OptionError> {
         if self.scans() != 1 {
             return Err(OptionError::OneScanOfDevice);
         }
-        let sources = self.sources_of_devices()?;
         let devices = self.devices(to)?;
         let scan = devices.iter().find_map(|device| device.scan.clone());
         let scan = scan.unwrap_or_else(|| BARE_CHUNKS.parse().expect("it is a name"));
@@ -184,6 +309,15 @@ impl RecordingOptions {
         let session = session_of(given(&self.session).unwrap_or(SESSION))?;
         Ok((session, given(&self.scan).map_or_else(|| name_of_file(path), str::to_owned)))
     }
+}
+
+/// True if the endpoint of a device names the scan.
+fn names_its_scan(config: &RecordingConfig) -> bool {
+    let named = |sink: &SinkConfig| match sink {
+        SinkConfig::Device(to) => to.devices.iter().any(|device| device.scan.is_some()),
+        _ => false,
+    };
+    config.sinks.iter().any(named)
 }
 
 /// A name, unless it is empty.

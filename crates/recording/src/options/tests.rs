@@ -32,7 +32,7 @@ fn refusal(options: &RecordingOptions) -> String {
 }
 
 fn store_of(config: &RecordingConfig) -> &fullbore_engine::sink::StoreConfig {
-    config.sink.store().expect("it goes into a store")
+    config.store().expect("it goes into a store")
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn all_options_arrive_in_the_configuration() {
     assert_eq!((config.place, config.priority), (AffinityPolicy::Off, SchedulingPolicy::Fifo(3)));
     assert_eq!(config.sync_interval, Some(Duration::from_millis(100)));
     assert_eq!((config.clock.offset, config.clock.drift_ppm), (None, Some(7)));
-    let SinkConfig::Store(store) = &config.sink else { panic!("{:?}", config.sink) };
+    let [SinkConfig::Store(store)] = config.sinks.as_slice() else { panic!("{:?}", config.sinks) };
     assert_eq!(store.members, [PathBuf::from("/s")]);
     assert_eq!((store.chunk, store.new_members.len()), (Some(ByteSize(32_000_000)), 1));
     assert_eq!(store.redundancy.unwrap().to_string(), "mirror");
@@ -93,9 +93,9 @@ fn pandas_are_armed_and_reconnected_as_requested() {
 #[test]
 fn targets_become_sinks() {
     let sink = |target: &str, more: &str| to(target, more).resolve().unwrap();
-    assert!(matches!(sink("file:/x.raw", "").sink, SinkConfig::File(_)));
+    assert!(matches!(sink("file:/x.raw", "").sinks[..], [SinkConfig::File(_)]));
     let standard = sink("-", "session = 's'");
-    assert!(matches!(standard.sink, SinkConfig::File(_)));
+    assert!(matches!(standard.sinks[..], [SinkConfig::File(_)]));
     assert_eq!(standard.scans[0].to_string(), "s_stdout");
     let bare = sink("device:/dev/x", "bytes = '1MB'");
     assert_eq!(
@@ -105,9 +105,72 @@ fn targets_become_sinks() {
     let two =
         sink("device:/dev/x,device:/dev/y", "bytes = '1MB'\noverwrite = '/dev/y'\nflush = true");
     assert_eq!(two.limit.bytes, Some(2_000_000), "the limit is that of each device");
-    let SinkConfig::Device(devices) = two.sink else { panic!("{:?}", two.sink) };
+    let [SinkConfig::Device(devices)] = &two.sinks[..] else { panic!("{:?}", two.sinks) };
     let overwrite: Vec<bool> = devices.devices.iter().map(|it| it.overwrite.is_some()).collect();
     assert_eq!(overwrite, [false, true]);
+}
+
+/// The kind of each sink, in order.
+fn kinds(config: &RecordingConfig) -> Vec<&'static str> {
+    let kind = |sink: &SinkConfig| match sink {
+        SinkConfig::Store(_) => "store",
+        SinkConfig::File(_) => "file",
+        SinkConfig::Device(_) => "device",
+        SinkConfig::Discard => "nothing",
+        #[cfg(feature = "hdf5")]
+        SinkConfig::Container(_) => "container",
+    };
+    config.sinks.iter().map(kind).collect()
+}
+
+#[test]
+fn several_targets_are_several_sinks_the_store_first_and_devices_last() {
+    let to = ["device:/a", "file:/x", "Store:/t,/u", "-"];
+    let config = into_store("chunk = '32MB'").with_targets(&to).resolve().unwrap();
+    assert_eq!(kinds(&config), ["store", "file", "store", "file", "device"]);
+    assert_eq!(config.members(), [PathBuf::from("/s")]);
+    assert_eq!(config.scans[0].to_string(), "r_a");
+    let stores: Vec<_> = config.sinks.iter().filter_map(SinkConfig::store).collect();
+    assert_eq!(stores[1].members, ["/t", "/u"].map(PathBuf::from));
+    assert!(stores.iter().all(|store| store.chunk == Some(ByteSize(32_000_000))));
+}
+
+#[test]
+fn a_new_member_is_one_of_its_own_store() {
+    let config = into_store("new-member = '/t'").with_targets(&["store:/t,/u"]).resolve().unwrap();
+    let stores: Vec<_> = config.sinks.iter().filter_map(SinkConfig::store).collect();
+    assert_eq!((stores[0].new_members.len(), stores[1].new_members.len()), (0, 1));
+}
+
+#[test]
+fn devices_beside_other_sinks_are_one_with_the_limit_of_each() {
+    let two =
+        "source = ['pattern:prbs31', 'pattern:prbs31']\nstore = '/s'\nsession = 'r'\nscan = 'a'\n";
+    let two = options(&format!("{two}bytes = '1MB'\nflush = true\noverwrite = '/b'"));
+    let config = two.with_targets(&["device:/a", "device:/b"]).resolve().unwrap();
+    assert_eq!(kinds(&config), ["store", "device"]);
+    assert_eq!(config.limit.bytes, Some(2_000_000), "the limit is that of each device");
+    let names: Vec<&str> = config.sources.iter().map(|it| it.name().as_str()).collect();
+    assert_eq!(names, ["pattern1", "pattern2"], "each stream has its device, and its name");
+    let one = to("file:/x", "bytes = '1MB'").with_targets(&["file:/x", "device:/a"]);
+    assert_eq!(one.resolve().unwrap().limit.bytes, Some(1_000_000));
+}
+
+#[test]
+fn the_scan_that_a_device_names_is_that_of_the_other_sinks() {
+    let named = |to: &[&str]| options("source = '-'").with_targets(to).resolve().unwrap();
+    let config = named(&["file:/x.raw", "device:/a?scan=r_b"]);
+    assert_eq!(config.scans[0].to_string(), "r_b");
+    assert_eq!(named(&["file:/x.raw", "device:/a"]).scans[0].to_string(), "live_x");
+}
+
+#[cfg(feature = "hdf5")]
+#[test]
+fn an_option_is_refused_only_if_no_target_takes_it() {
+    let config = into_store("sync = '1s'").with_targets(&["hdf5:/x.h5"]).resolve().unwrap();
+    assert_eq!(kinds(&config), ["store", "container"]);
+    let told = refusal(&to("-", "sync = '1s'").with_targets(&["hdf5:/x.h5", "hdf5:/y.h5"]));
+    assert!(told.contains("--sync: no target is synced"), "{told}");
 }
 
 #[cfg(feature = "hdf5")]
@@ -115,7 +178,9 @@ fn targets_become_sinks() {
 fn a_container_has_the_options_of_its_endpoint() {
     let config = to("hdf5:run-%d.h5?rate=1e6", "").resolve().unwrap();
     assert_eq!(config.scans[0].to_string(), "live_run");
-    let SinkConfig::Container(container) = config.sink else { panic!("{:?}", config.sink) };
+    let [SinkConfig::Container(container)] = &config.sinks[..] else {
+        panic!("{:?}", config.sinks)
+    };
     assert_eq!(container.options.rows_per_second, Some(1e6));
 }
 
@@ -135,13 +200,29 @@ fn options_that_cannot_be_are_refused_by_their_names() {
         (options(""), "--session <NAME>, --scan <NAME>, <SOURCE>..."),
         (options("source = 'udp://:1'\nstore = '/s'\nsession = 'r'"), "not given: --scan <NAME>"),
         (options("source = 'udp://:1'\nsession = 'r'\nscan = 'a'"), "--store"),
-        (into_store("to = '-'"), "--store cannot be used with --to"),
         (into_store("schedule = 'x.csv'"), "--scan cannot be used with --schedule"),
         (into_store("cpus = 1\nplace = 'off'"), "--place cannot be used with --cpus"),
-        (to("-", "keep = '2d'"), "--keep cannot be used with --to"),
-        (to("-", "chunk = '1GB'"), "--chunk cannot be used with --to"),
-        (to("-", "redundancy = 'mirror'"), "--redundancy cannot be used with --to"),
-        (to("-", "new-member = '/a'"), "--new-member cannot be used with --to"),
+        (to("-", "keep = '2d'"), "--keep: it is for a store, and the recording goes into none"),
+        (to("-", "chunk = '1GB'"), "--chunk: it is for a store"),
+        (to("-", "redundancy = 'mirror'"), "--redundancy: it is for a store"),
+        (to("-", "new-member = '/a'"), "--new-member: it is for a store"),
+        (
+            to("-", "keep = '2d'").with_targets(&["-", "file:/x", "device:/y"]),
+            "--keep: it is for a store",
+        ),
+        (
+            into_store("keep = '2d'").with_targets(&["store:/t"]),
+            "--keep: it removes scans of one store, and the recording goes into several",
+        ),
+        (into_store("new-member = '/u'").with_targets(&["store:/t"]), "--new-member /u is not"),
+        (into_store("").with_targets(&["store:,"]), "store:,: give a directory"),
+        (into_store("").with_targets(&["store:/t,/t"]), "/t is given twice"),
+        (to("store:/s", "session = 'r'"), "not given: --scan <NAME>"),
+        (to("file:/x", "store = '/s'"), "not given: --session <NAME>, --scan <NAME>"),
+        (into_store("flush = true\nto = 'file:/x'"), "--flush: it is for a device"),
+        (into_store("overwrite = '/y'\nto = 'store:/t'"), "--overwrite: it is for a device"),
+        (into_store("scans = 2\nbytes = 9\nto = 'file:/x'"), "--scans 2: a file takes one scan"),
+        (into_store("scans = 2\nbytes = 9\nto = 'device:/x'"), "--scans is for a store"),
         (
             options("source = 'udp://:1'\nschedule = 'x.csv'\nsession = 'r'"),
             "--schedule: its scans",
@@ -181,8 +262,6 @@ fn options_that_cannot_be_are_refused_by_their_names() {
         (RecordingOptions { session: Some("a_b".into()), ..into_store("") }, "--session: "),
         (RecordingOptions { scan: Some("../x".into()), ..into_store("") }, "--scan: `../x`"),
         (RecordingOptions { source: vec!["hello".into()], ..into_store("") }, "hello: "),
-        (to("device:/a,hdf5:b.h5", "").with_targets(&["device:/a", "hdf5:b.h5"]), "not to both"),
-        (to("-", "").with_targets(&["file:a", "file:b"]), "into one container or file"),
         (to("file:a", "overwrite = '/x'"), "--overwrite cannot be used with a file as --to"),
         (to("file:a", "flush = true"), "--flush cannot be used with a file as --to"),
         (to("file:a", "scans = 2"), "--scans 2: a file takes one scan"),
@@ -261,6 +340,9 @@ fn an_option_replaces_those_that_it_excludes() {
         ("store = '/t'", device, vec!["store"]),
         ("store = '/t'", stored, vec!["store", "chunk", "keep", "redundancy", "new-member"]),
         ("keep = '1d'", device, vec!["keep"]),
+        ("keep = '1d'", "store = '/s'\nto = '-'\n", vec!["store", "to", "keep"]),
+        ("keep = '1d'", "to = ['-', 'store:/s']\n", vec!["to", "keep"]),
+        ("to = '-'", "store = '/s'\nto = 'file:/x'\n", vec!["to"]),
         ("schedule = 'y'", single, vec!["schedule"]),
         ("schedule = 'y'", device, vec!["schedule"]),
         ("schedule = 'y'", scheduled, vec!["schedule", "station", "lead"]),

@@ -310,7 +310,8 @@ impl SessionConfig {
         let planned = completeness::Planned { begin: Some(scan.start), end: Some(scan.end) };
         let start = Some(scan.start);
         let mut config = RecordingConfig { scans, start, limit, planned, pause, ..config };
-        if let SinkConfig::Store(store) = &mut config.sink {
+        for sink in &mut config.sinks {
+            let SinkConfig::Store(store) = sink else { continue };
             let MeasuredDisks { stall, disk_rate } = self.disks.clone();
             (store.stall, store.disk_rate) = (stall, disk_rate);
             store.degraded_start = Some(known.clone());

@@ -43,14 +43,15 @@ impl Forecasts {
             SourceConfig::Panda(panda) => Some(panda.source.clone()),
             _ => None,
         });
-        match &config.sink {
-            #[cfg(feature = "hdf5")]
-            SinkConfig::Container(container) => {
-                Self { pandas: pandas.collect(), rate: container.options.rows_per_second }
-            }
-            SinkConfig::Store(_) => Self { pandas: Vec::new(), rate: None },
-            _ => Self { pandas: pandas.collect(), rate: None },
+        if config.sinks.iter().all(|sink| sink.store().is_some()) {
+            return Self { pandas: Vec::new(), rate: None };
         }
+        let rate = config.sinks.iter().find_map(|sink| match sink {
+            #[cfg(feature = "hdf5")]
+            SinkConfig::Container(container) => container.options.rows_per_second,
+            _ => None,
+        });
+        Self { pandas: pandas.collect(), rate }
     }
 
     /// Prints what the link carries of each PandA, and whether the rate fits. A PandA that does not answer is recorded

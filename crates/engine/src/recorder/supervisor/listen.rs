@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
 use std::time::Instant;
 
-use fullbore_capture::CaptureEvent;
+use fullbore_capture::{CaptureEvent, scan_in_store};
 use fullbore_core::completeness::counted;
 use fullbore_core::device::NO_CHUNK_LEFT;
 use fullbore_core::manifest::Format;
-use fullbore_linux::ring::{TapStream, WriterEvent};
+use fullbore_linux::ring::{StreamRef, TapStream, WriterEvent};
 
 use super::{BETWEEN_MANIFESTS, SHORT_TICK, Supervisor, TICK};
 use crate::drop_counters;
@@ -46,12 +46,17 @@ impl Supervisor {
     }
 
     fn take_reports(&mut self, tell: &mut EventHandler<'_>) {
+        (0..self.running.reports.len()).for_each(|sink| self.take_reports_of(sink, tell));
+    }
+
+    /// Processes the events of the writers of a sink.
+    fn take_reports_of(&mut self, sink: usize, tell: &mut EventHandler<'_>) {
         loop {
-            match self.running.reports.try_recv() {
-                Ok(report) => self.report(report, tell),
+            match self.running.reports[sink].try_recv() {
+                Ok(report) => self.report(sink, report, tell),
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => {
-                    (0..self.failures.len()).for_each(|member| self.writer_gone(member));
+                    self.sinks.writers_of(sink).for_each(|member| self.writer_gone(member));
                     break;
                 }
             }
@@ -132,12 +137,13 @@ impl Supervisor {
                     scan.stream_described(number, format);
                 }
             }
-            CaptureEvent::Ended { scan, number, format, blocks, bytes, account } => {
+            CaptureEvent::Ended { scan, number, format, blocks, bytes, account, shares } => {
                 let Some(scan) = self.scan_mut(scan) else { return };
                 let stream = &mut scan.manifest.streams[usize::from(number)];
                 (stream.format, stream.blocks, stream.bytes) = (format, blocks, bytes);
                 scan.shared_after = Some(drop_counters::CounterSnapshot::take(Path::new("/")));
                 scan.accounts.insert(number, *account);
+                scan.sinks.stream_ended(number, shares);
                 scan.lifecycle.step(Step::Ended(number));
                 self.end_with_the_acquisitions(tell);
             }
@@ -157,7 +163,7 @@ impl Supervisor {
             }
             CaptureEvent::Exhausted { number } => {
                 self.exhausted.insert(number);
-                self.scans.iter_mut().for_each(|scan| scan.sink.exhausted(number));
+                self.scans.iter_mut().for_each(|scan| scan.sinks.exhausted(number));
                 self.end_with_the_streams();
             }
             CaptureEvent::Closed { scan } => {
@@ -200,7 +206,7 @@ impl Supervisor {
         let numbers: Vec<u16> = acquired.filter_map(|(_, number)| number).collect();
         let alone = numbers.len() == self.plan.sources.len();
         // A file gets its last rows before another acquisition is armed, which would be lost if they cannot be written.
-        let waits = !self.sink.outlives_its_writers();
+        let waits = self.sinks.waits_for_last_rows();
         let scan = self.newest();
         let over = numbers.iter().all(|number| {
             let ended = scan.accounts.contains_key(number);
@@ -224,28 +230,32 @@ impl Supervisor {
         let streams = self.plan.sources.len();
         let over = |number: u16| self.exhausted.contains(&number);
         let no_more = (0..streams as u16).all(over);
-        let own = self.sink.gives_each_stream_a_target();
-        let refused = |number: usize| self.failures.get(number).is_some_and(Option::is_some);
+        let own = self.sinks.give_each_stream_a_target();
+        let refused = |number: usize| self.sinks.refuse_stream(number, &self.failures);
         let each = own && (0..streams).all(|number| over(number as u16) || refused(number));
         if no_more || each || self.failures.iter().all(Option::is_some) {
             self.stop(1);
         }
     }
 
-    fn report(&mut self, report: WriterEvent, tell: &mut EventHandler<'_>) {
+    /// Processes an event of a writer of a sink, which numbers its writers from 0.
+    fn report(&mut self, sink: usize, report: WriterEvent, tell: &mut EventHandler<'_>) {
+        let (first, store) = (self.sinks.writers_of(sink).start, self.sinks.store_number(sink));
+        let scan_of = |stream_ref: &StreamRef| scan_in_store(stream_ref.scan, store);
         match report {
             WriterEvent::Durable { stream_ref, sequences, bytes } => {
                 let metrics = self.running.metrics.clone();
-                if let Some(scan) = self.scan_mut(stream_ref.scan) {
-                    scan.blocks_durable(stream_ref.number, &sequences, bytes);
+                if let Some(scan) = self.scan_mut(scan_of(&stream_ref)) {
+                    scan.blocks_durable(sink, stream_ref.number, &sequences, bytes);
                     let stream = &scan.manifest.streams[usize::from(stream_ref.number)];
-                    scan.sink.durable(stream_ref.number, stream, &metrics);
+                    scan.sinks.durable(sink, stream_ref.number, stream, &metrics);
                 }
             }
             WriterEvent::Failed { member, why, suspect } => {
+                let member = first + member;
                 let blocks: usize = suspect.iter().map(|(_, blocks)| blocks.len()).sum();
                 let mut others = self.failures.iter().enumerate().filter(|it| it.0 != member);
-                let goes_on = self.sink.outlives_its_writers() || others.any(|it| it.1.is_none());
+                let goes_on = self.sinks.outlives_its_writers() || others.any(|it| it.1.is_none());
                 let end = if goes_on { "" } else { "; the recording ends" };
                 let text = format!(
                     "{} takes no more data{end}: {why}{}",
@@ -258,17 +268,18 @@ impl Supervisor {
                     }
                 );
                 for (stream_ref, blocks) in suspect {
-                    if let Some(scan) = self.scan_mut(stream_ref.scan) {
-                        scan.sink.unsynced(member, stream_ref.number, blocks);
+                    if let Some(scan) = self.scan_mut(scan_of(&stream_ref)) {
+                        scan.sinks.unsynced(member, stream_ref.number, blocks);
                     }
                 }
                 self.member_failed(member, why);
                 tell(&Event::Warning { text });
-                if !self.sink.outlives_its_writers() {
+                if !self.sinks.outlives_its_writers() {
                     self.end_with_the_streams();
                 }
             }
             WriterEvent::Full { member } => {
+                let member = first + member;
                 let text = format!("{} is full", self.path_of(member).display());
                 self.member_failed(member, NO_CHUNK_LEFT.to_owned());
                 tell(&Event::Note { text });
@@ -280,14 +291,16 @@ impl Supervisor {
                 let scan = scan.manifest.scan.clone();
                 tell(&Event::Alternate { scan, stream, meant, file, why });
             }
-            WriterEvent::Back { member } => self.returning[member] = false,
+            WriterEvent::Back { member } => self.returning[first + member] = false,
             WriterEvent::Finished { member, stream_ref } => {
-                if let Some(scan) = self.scan_mut(stream_ref.scan) {
+                let member = first + member;
+                if let Some(scan) = self.scan_mut(scan_of(&stream_ref)) {
                     scan.lifecycle.step(Step::Finished { member, stream: stream_ref.number });
                     self.end_with_the_acquisitions(tell);
                 }
             }
             WriterEvent::Gone { member } => {
+                let member = first + member;
                 let root = self.path_of(member).display();
                 let why = format!("the writer of {root} failed, and the recording ends");
                 self.writer_gone(member);

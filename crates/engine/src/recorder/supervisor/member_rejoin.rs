@@ -31,20 +31,20 @@ impl Supervisor {
         }
         if self.failures[member].is_none() {
             self.failures[member] = Some(why);
-            self.sink.watch(member, self.plan.sources.len() as u64);
+            self.sinks.watch(member, self.plan.sources.len() as u64);
         }
     }
 
     /// The path that a writer writes to.
     pub(super) fn path_of(&self, writer: usize) -> &Path {
-        &self.sink.targets()[writer].path
+        &self.sinks.target(writer).path
     }
 
     /// Re-adds members that the metadata writer found unchanged, from the scan that is about to begin.
     pub(super) fn take_back(&mut self, scan: &ScanName, tell: &mut EventHandler<'_>) {
         for member in 0..self.failures.len() {
             let out = self.failures[member].is_some() && self.returns[member] < MOST_RETURNS;
-            if !out || !self.sink.take_back(member) {
+            if !out || !self.sinks.take_back(member) {
                 continue;
             }
             self.failures[member] = None;

@@ -35,7 +35,7 @@ use crate::drop_counters;
 use crate::error::RecordError;
 use crate::event::{Event, EventHandler, Progress};
 use crate::lifecycle::Event as Step;
-use crate::sink::{PendingReplies, Sink};
+use crate::sink::{SinkReplies, Sinks};
 
 /// Time between two passes of the loop.
 const TICK: Duration = Duration::from_millis(20);
@@ -71,7 +71,7 @@ const LEFT_AFTER: Duration = Duration::from_secs(2);
 /// The supervisor and its state.
 pub struct Supervisor {
     plan: RecordingConfig,
-    sink: Box<dyn Sink>,
+    sinks: Sinks,
     /// The reason why each writer takes no data, if it does not.
     failures: Vec<Option<String>>,
     /// Writers that failed and are used again, until they have closed their old files.
@@ -86,7 +86,7 @@ pub struct Supervisor {
     /// Scans that are being sealed.
     seal_tasks: Vec<SealTask>,
     /// A scan that did not begin, while its directories are removed.
-    discarded: Option<PendingReplies>,
+    discarded: Option<SinkReplies>,
     /// The number of scans begun.
     begun: usize,
     clock: Clock,
@@ -116,7 +116,7 @@ pub struct Supervisor {
 /// A scan that is about to begin.
 struct NextScan {
     scan: ActiveScan,
-    claimed: PendingReplies,
+    claimed: SinkReplies,
     since: Instant,
 }
 
@@ -131,12 +131,12 @@ struct Told {
 impl Supervisor {
     pub(super) fn new(
         plan: RecordingConfig,
-        sink: Box<dyn Sink>,
+        sinks: Sinks,
         running: Running,
         first: ActiveScan,
         clock: Clock,
     ) -> Self {
-        let (now, writers) = (Instant::now(), sink.targets().len());
+        let (now, writers) = (Instant::now(), sinks.writers());
         Self {
             failures: vec![None; writers],
             returning: vec![false; writers],
@@ -147,7 +147,7 @@ impl Supervisor {
             start: plan.start,
             clocks: ClockWarnings::new(plan.clock),
             plan,
-            sink,
+            sinks,
             running,
             scans: VecDeque::from([first]),
             next: None,
@@ -198,7 +198,7 @@ impl Supervisor {
     /// Ends a recording that has recorded nothing, and removes the scan that did not begin.
     fn give_up_waiting(&mut self) {
         self.order(|| CaptureCommand::Abort);
-        self.scans.drain(..).for_each(|scan| undone(scan.sink.discard()));
+        self.scans.drain(..).for_each(|scan| undone(scan.sinks.discard()));
     }
 
     fn order(&self, order: impl Fn() -> CaptureCommand) {
@@ -244,7 +244,7 @@ impl Supervisor {
             let text = format!("{name}: no writable member; frames are counted but not stored");
             tell(&Event::Warning { text });
         }
-        let mut scan = ActiveScan::plan(name, &self.plan, self.sink.as_ref(), &self.failures, now);
+        let mut scan = ActiveScan::plan(name, &self.plan, &self.sinks, &self.failures, now);
         scan.manifest.host_setup.clone_from(&self.running.host_setup);
         let claimed = scan.claim();
         self.next = Some(NextScan { scan, claimed, since: Instant::now() });
@@ -268,13 +268,13 @@ impl Supervisor {
             return;
         }
         let NextScan { mut scan, claimed, .. } = next;
-        match scan.begin(claimed) {
+        match scan.begin(claimed, false) {
             Ok(warnings) => {
                 warnings.into_iter().for_each(|text| tell(&Event::Warning { text }));
                 self.cut(scan, tell);
             }
             Err(error) => {
-                self.discarded = Some(scan.sink.discard());
+                self.discarded = Some(scan.sinks.discard());
                 self.cannot_begin(&error, tell);
             }
         }
@@ -346,10 +346,10 @@ impl Supervisor {
             self.close_newest();
         }
         if let Some(next) = self.next.take() {
-            self.discarded = Some(next.scan.sink.discard());
+            self.discarded = Some(next.scan.sinks.discard());
         }
         self.stopping = urgency;
-        self.scans.iter_mut().for_each(|scan| scan.sink.ending());
+        self.scans.iter_mut().for_each(|scan| scan.sinks.ending());
         self.order(|| if urgency > 1 { CaptureCommand::Abort } else { CaptureCommand::Stop });
     }
 
@@ -363,9 +363,9 @@ impl Supervisor {
             if self.scans.is_empty() {
                 scan.take_marks(self.since.elapsed());
             }
-            let kept = self.sink.keeps_empty_scans() && !self.source_broken;
+            let kept = self.sinks.keep_empty_scans() && !self.source_broken;
             if !kept && scan.is_empty() {
-                self.discarded = Some(scan.sink.discard());
+                self.discarded = Some(scan.sinks.discard());
             } else if scan.lifecycle.is_whole() {
                 let basis = SealInputs {
                     sources: self.plan.sources.clone(),
@@ -374,7 +374,7 @@ impl Supervisor {
                 };
                 self.seal_tasks.push(SealTask::begin(scan, basis));
             } else {
-                scan.sink.leave();
+                scan.sinks.leave();
                 self.not_sealed(&scan.manifest.scan, "a thread that recorded it failed", tell);
             }
         }
@@ -388,7 +388,7 @@ impl Supervisor {
                 Err(Unsealed { why, sealed }) => {
                     self.not_sealed(&name, &why, tell);
                     if let Some(sealed) = sealed {
-                        tell(&Event::Unsealed { why, sealed: Box::new(sealed) });
+                        tell(&Event::Unsealed { why, sealed });
                     }
                 }
             }
@@ -397,7 +397,7 @@ impl Supervisor {
 
     fn not_sealed(&mut self, name: &ScanName, why: &str, tell: &mut EventHandler<'_>) {
         let mut text = format!("{name} is not sealed: {why}");
-        if self.plan.sink.store().is_some() {
+        if self.plan.store().is_some() {
             text += &format!("; `fullbore recover {name}` seals what its members hold");
         }
         self.broken.push(text.clone());
@@ -435,7 +435,7 @@ impl Supervisor {
                     let wanted = !due && self.plan.limit.until.is_none_or(|until| now < until);
                     let scan = self.newest();
                     scan.limited = true;
-                    scan.sink.limit_reached();
+                    scan.sinks.limit_reached();
                     if let Some(planned) = scan.manifest.planned.as_mut().filter(|_| wanted) {
                         planned.end = Some(now);
                     }
@@ -481,13 +481,13 @@ impl Supervisor {
 
     /// Waits for every thread. All scans are sealed or left.
     fn end(self, tell: &mut EventHandler<'_>) -> Result<(), RecordError> {
-        let Supervisor { running, broken, discarded, sink, .. } = self;
+        let Supervisor { running, broken, discarded, sinks, .. } = self;
         if let Some(mut discarded) = discarded {
-            discarded.wait_for_enough(&mut BTreeSet::new());
+            discarded.wait_for_enough();
         }
         running.captures.into_iter().for_each(|capture| capture.join());
         // A writer may wait for what its sink has still to say.
-        drop(sink);
+        drop(sinks);
         for writer in running.writers {
             if writer.join().is_err() {
                 let text = "a writer failed; what was written can be recovered".to_owned();

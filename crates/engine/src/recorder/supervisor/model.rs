@@ -39,7 +39,7 @@ use crate::recorder::config::RecordingConfig;
 use crate::recorder::scan::ActiveScan;
 use crate::sink::store::StoreSink;
 use crate::sink::store::metadata_writer::MetadataWriters;
-use crate::sink::{SinkConfig, StoreConfig};
+use crate::sink::{SinkConfig, Sinks, StoreConfig};
 
 /// The longest wait for an event, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -174,15 +174,16 @@ impl World {
         let failures = vec![None; members.len()];
         let metrics = members.iter().map(|_| Arc::new(WriterMetrics::default())).collect();
         let writers = members.iter().map(|_| Speaker::default()).collect();
-        let config = plan.sink.store().unwrap().clone();
+        let config = plan.store().unwrap().clone();
         let chunk = ByteSize(1 << 20);
         let sink = StoreSink::of_members(config, members, Vec::new(), chunk).unwrap();
         let metadata_writers = sink.metadata_writers().clone();
         let (clock, name) = (Clock::new(), plan.scans[0].clone());
-        let mut first = ActiveScan::plan(name, &plan, &sink, &failures, clock.now());
+        let sinks = Sinks::of(vec![Box::new(sink)]);
+        let mut first = ActiveScan::plan(name, &plan, &sinks, &failures, clock.now());
         let mut claimed = first.claim();
         claimed.wait_for_all();
-        first.begin(claimed).unwrap();
+        first.begin(claimed, true).unwrap();
         let (notices, notice_receiver) = mpsc::channel();
         let (reports, report_receiver) = mpsc::channel();
         let (mut orders, mut threads) = (Vec::new(), Vec::new());
@@ -198,9 +199,9 @@ impl World {
             writers: Vec::new(),
             metrics,
             notices: notice_receiver,
-            reports: report_receiver,
+            reports: vec![report_receiver],
         };
-        let supervisor = Supervisor::new(plan, Box::new(sink), running, first, clock);
+        let supervisor = Supervisor::new(plan, sinks, running, first, clock);
         supervisor.begin_unless_it_waits();
         Self {
             supervisor,
@@ -365,7 +366,15 @@ impl World {
             }
             let account = Box::new(Account::new(CountedBy::Nothing));
             let (format, blocks, bytes) = (Format::Raw, 0, 0);
-            let ended = CaptureEvent::Ended { scan, number, format, blocks, bytes, account };
+            let ended = CaptureEvent::Ended {
+                scan,
+                number,
+                format,
+                blocks,
+                bytes,
+                account,
+                shares: Vec::new(),
+            };
             words.push_back(Word::Notice(scan, ended));
             let geometry = Geometry { frame_bytes: 64, block_bytes: 4096, chunk_blocks: 4 };
             let directory = String::new();

@@ -15,7 +15,7 @@ impl Supervisor {
         if self.scans.is_empty() {
             let last = self.told.progress.take();
             let members = self.member_states(|_, _| 0);
-            let free_bytes = self.free_of(&members);
+            let free_bytes = self.free_of_all(&members);
             let still = |stream: StreamState| StreamState { rate: 0, ..stream };
             let phase = self.phase();
             self.told.progress = last.map(|last| Progress {
@@ -47,7 +47,7 @@ impl Supervisor {
         let streams = scan.stream_states(&mut self.told.streams, seconds);
         self.told.at = Instant::now();
         let total: u64 = streams.iter().map(|stream| stream.rate).sum();
-        let free = self.free_of(&members);
+        let free = self.free_of_all(&members);
         Progress {
             phase: self.phase(),
             scan: scan.manifest.scan.clone(),
@@ -56,20 +56,45 @@ impl Supervisor {
             durable_bytes: streams.iter().map(|stream| stream.durable_bytes).sum(),
             seconds_left: self.seconds_left(),
             free_bytes: free,
-            seconds_until_full: until_full(
-                free,
-                total,
-                self.sink.redundancy(),
-                self.failures.len(),
-            ),
+            seconds_until_full: self.seconds_until_full(&members, total),
             streams,
             members,
         }
     }
 
-    /// Returns the bytes free on all members that take data.
-    fn free_of(&self, members: &[MemberState]) -> u64 {
-        let targets = self.sink.targets().iter().zip(members);
+    /// Returns the least bytes free of any sink that takes data.
+    fn free_of_all(&self, members: &[MemberState]) -> u64 {
+        let free = self.taking(members).map(|sink| self.free_of(sink, members)).min();
+        free.unwrap_or(0)
+    }
+
+    /// Returns the sinks that take data.
+    fn taking(&self, members: &[MemberState]) -> impl Iterator<Item = usize> {
+        let takes = |sink: &usize| {
+            members[self.sinks.writers_of(*sink)].iter().any(|it| it.failure.is_none())
+        };
+        (0..self.sinks.count()).filter(takes)
+    }
+
+    /// Returns the seconds until the first of the sinks is full at this rate of data. Sinks on one file system share its
+    /// space.
+    fn seconds_until_full(&self, members: &[MemberState], rate: u64) -> Option<f64> {
+        let taking: Vec<usize> = self.taking(members).collect();
+        let of_sink = |sink: usize| {
+            let together = self.sinks.sharing_space(sink);
+            let copies = together.iter().filter(|it| taking.contains(it)).count().max(1) as f64;
+            let redundancy = self.sinks.iter().nth(sink)?.redundancy();
+            let writers = self.sinks.writers_of(sink).len();
+            let seconds = until_full(self.free_of(sink, members), rate, redundancy, writers)?;
+            Some(seconds / copies)
+        };
+        taking.iter().filter_map(|&sink| of_sink(sink)).reduce(f64::min)
+    }
+
+    /// Returns the bytes free on all members of a sink that take data.
+    fn free_of(&self, sink: usize, members: &[MemberState]) -> u64 {
+        let own = self.sinks.writers_of(sink);
+        let targets = self.sinks.targets().zip(members).skip(own.start).take(own.len());
         let healthy = targets.filter(|(_, it)| it.failure.is_none());
         // Devices share no space, even files on one file system.
         let shared = |target: &Target| target.device.filter(|_| target.span.is_none());
@@ -114,7 +139,7 @@ impl Supervisor {
 
     fn member_states(&mut self, rate: impl Fn(u64, u64) -> u64) -> Vec<MemberState> {
         let mut states = Vec::with_capacity(self.failures.len());
-        for (number, target) in self.sink.targets().iter().enumerate() {
+        for (number, target) in self.sinks.targets().enumerate() {
             let metrics = &self.running.metrics[number];
             let written = metrics.written_bytes.load(Ordering::Relaxed);
             let before = std::mem::replace(&mut self.told.members[number], written);
@@ -126,7 +151,7 @@ impl Supervisor {
                 ..target_state(
                     target,
                     self.failures[number].as_deref(),
-                    self.sink.free_bytes(number),
+                    self.sinks.free_bytes(number),
                 )
             });
         }

@@ -37,6 +37,9 @@ use super::{ScanSink, Sink, Target, WriterLink, device_of};
 use crate::error::RecordError;
 use crate::event::EventHandler;
 
+/// The path of standard output in events and manifests.
+pub(crate) const STANDARD_OUTPUT: &str = "standard output";
+
 /// The file has no chunks; this is the largest that a geometry allows.
 const CHUNK_BYTES: u64 = 64 << 30;
 
@@ -67,7 +70,7 @@ impl FileSink {
                 if io::stdout().is_terminal() {
                     return Err(RecordError::Terminal);
                 }
-                (PathBuf::from("standard output"), None)
+                (PathBuf::from(STANDARD_OUTPUT), None)
             }
             FileTarget::File { path, existing } => {
                 check(path, *existing)?;

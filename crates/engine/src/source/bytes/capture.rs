@@ -9,14 +9,15 @@ use std::time::{Duration, Instant};
 
 use fullbore_capture::{
     CaptureCommand, CaptureEvent, ScanContext, ScanStream, StreamLayout, StreamMetrics,
-    StreamTotals, Striper,
+    StreamTotals,
 };
+use fullbore_capture::{Settled, SinkChain, WrittenBlock};
 use fullbore_core::account::{Account, CountedBy, Terms};
 use fullbore_core::device::Flush;
 use fullbore_core::manifest::Format;
 use fullbore_core::partial_block::BlockState;
 use fullbore_linux::clock::Clock;
-use fullbore_linux::ring::{Block, FullBlock, Pool, WriterReply};
+use fullbore_linux::ring::{Block, FullBlock, Pool};
 use fullbore_time::Tai;
 
 use super::{ByteSource, ReadOutcome};
@@ -75,7 +76,7 @@ pub struct BytesCapture {
     input: Box<dyn ByteSource>,
     pool: Pool,
     layout: StreamLayout,
-    striper: Striper,
+    chain: SinkChain,
     events: Sender<CaptureEvent>,
     metrics: Arc<StreamMetrics>,
     clock: Clock,
@@ -110,14 +111,14 @@ impl BytesCapture {
         input: Box<dyn ByteSource>,
         pool: Pool,
         layout: StreamLayout,
-        striper: Striper,
+        chain: SinkChain,
         events: Sender<CaptureEvent>,
     ) -> Self {
         Self {
             input,
             pool,
             layout,
-            striper,
+            chain,
             events,
             metrics: Arc::default(),
             clock: Clock::new(),
@@ -176,8 +177,8 @@ impl BytesCapture {
 
     fn is_over(&self) -> bool {
         let flushed = self.flushing.is_none();
-        let settled = self.stopping && flushed && self.ended.is_empty() && self.striper.all_sent();
-        settled || self.striper.has_lost_a_writer()
+        let settled = self.stopping && flushed && self.ended.is_empty() && self.chain.all_sent();
+        settled || self.chain.has_lost_a_writer()
     }
 
     fn obey(&mut self, orders: &Receiver<CaptureCommand>) {
@@ -215,7 +216,7 @@ impl BytesCapture {
 
     /// An abort while the rest is being dropped ends that.
     fn abort(&mut self) {
-        self.striper.abort();
+        self.chain.abort();
         if self.flushing.is_some() {
             self.flushed();
         } else if !self.stopping && self.flush != Flush::Never {
@@ -340,7 +341,7 @@ impl BytesCapture {
             lengths: Vec::new(),
             crc: None,
         };
-        if let Some(lost) = self.striper.dispatch(&mut scan.part.cursor, filled) {
+        if let Some(lost) = self.chain.dispatch(&mut scan.part.cursor, filled) {
             self.pool.put(scan.part.lose(lost));
             self.refused();
         }
@@ -384,7 +385,7 @@ impl BytesCapture {
         }
         let Some(scan) = &mut self.current else { return };
         let (now, seen) = (self.clock.now(), open.seen);
-        if !self.striper.is_journal_due(&mut scan.part.cursor, seen, now) {
+        if !self.chain.is_journal_due(&mut scan.part.cursor, seen, now) {
             return;
         }
         let bytes = open.filled as u32;
@@ -398,7 +399,7 @@ impl BytesCapture {
             (range.start, open.block[range.start as usize..range.end as usize].to_vec())
         };
         let mut describe = || vec![state.clone()];
-        self.striper.journal_partial_blocks(
+        self.chain.journal_partial_blocks(
             &mut scan.part.cursor,
             now,
             &[(first, bytes)],
@@ -409,22 +410,15 @@ impl BytesCapture {
 
     /// Takes blocks that the writers return.
     fn take_replies(&mut self) {
-        while let Some(returned) = self.striper.take_returned() {
-            let uuid = match &returned {
-                WriterReply::Written { stream_ref, .. } => stream_ref.scan,
-                WriterReply::Refused(filled) => filled.stream_ref.scan,
-            };
+        while let Some(returned) = self.chain.take_returned() {
+            let uuid = returned.stream().0;
             let mut scans = self.ended.iter_mut().chain(&mut self.current);
             let scan = scans.find(|scan| scan.part.context.uuid == uuid);
             let scan = scan.expect("a scan waits for its blocks");
-            let cursor = &mut scan.part.cursor;
-            let lost = match returned {
-                WriterReply::Written { block, stream_ref, bytes } => {
-                    self.pool.put_written(block, &stream_ref, bytes);
-                    self.striper.written(cursor, bytes)
-                }
-                WriterReply::Refused(filled) => self.striper.refused(cursor, filled),
-            };
+            let Settled { written, lost } = self.chain.settle(&mut scan.part.cursor, returned);
+            for WrittenBlock { block, stream_ref, bytes } in written {
+                self.pool.put_written(block, &stream_ref, bytes);
+            }
             let any_lost = !lost.is_empty();
             for filled in lost {
                 self.pool.put(scan.part.lose(filled));
@@ -441,11 +435,14 @@ impl BytesCapture {
         {
             let Some(ScanBytes { mut part, .. }) = self.ended.pop_front() else { return };
             let gaps = std::mem::take(&mut part.pending);
-            self.striper.finish(&part.cursor, gaps);
+            self.chain.finish(&mut part.cursor, gaps);
             let ((blocks, bytes), scan) = (part.cursor.written(), part.context.uuid);
             let (number, format) = (self.layout.number, Format::Raw);
-            let account = Box::new(part.account(CountedBy::Bytes));
-            self.tell(CaptureEvent::Ended { scan, number, format, blocks, bytes, account });
+            let (account, shares) = part.accounts(CountedBy::Bytes, &format, |_| ());
+            let account = Box::new(account);
+            let ended =
+                CaptureEvent::Ended { scan, number, format, blocks, bytes, account, shares };
+            self.tell(ended);
         }
     }
 

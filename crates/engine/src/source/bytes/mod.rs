@@ -205,11 +205,12 @@ impl OpenSource for OpenBytes {
     fn start(self: Box<Self>, mut link: CaptureLink) -> Result<Capture, RecordError> {
         let Self { input, pool, layout, scan_bytes, most_bytes, flush } = *self;
         let (orders, from_supervisor) = mpsc::channel();
-        let striper = link.striper();
-        let capture = BytesCapture::new(input, pool, layout, striper, link.events)
+        let own_targets = link.own_targets();
+        let chain = link.chain();
+        let capture = BytesCapture::new(input, pool, layout, chain, link.events)
             .of_at_most(scan_bytes)
             .with_end(most_bytes, flush)
-            .ending_when_refused(link.own_targets)
+            .ending_when_refused(own_targets)
             .handing_on_after(link.hand_on_after);
         let work = move || capture.run(&from_supervisor);
         Capture::spawn(format!("bytes{}", link.number), orders, link.thread_config, work)

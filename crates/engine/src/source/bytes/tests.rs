@@ -8,6 +8,7 @@ use fullbore_core::pattern::Pattern;
 use fullbore_linux::ring::{FullBlock, Notifier, StreamRef, WriterCommand, WriterReply};
 use uuid::Uuid;
 
+use super::super::SinkChain;
 use super::*;
 
 /// The longest wait for an event, also on a busy machine.
@@ -49,9 +50,9 @@ impl Bench {
         let queue = WriterQueue::new(to_writer, from_writer, Arc::default(), notifier, blocks);
         let (event, events) = mpsc::channel();
         let (orders, receiver) = mpsc::channel();
+        let chain = SinkChain::of_stripers(vec![Striper::new(vec![queue])]);
         let capture =
-            BytesCapture::new(Box::new(input), pool, layout, Striper::new(vec![queue]), event)
-                .of_at_most(scan_bytes);
+            BytesCapture::new(Box::new(input), pool, layout, chain, event).of_at_most(scan_bytes);
         std::thread::spawn(move || capture.run(&receiver));
         let (told, written, finished) = (Vec::new(), Vec::new(), Vec::new());
         Self { orders, events, told, commands, returned, blocks, written, finished }

@@ -8,8 +8,8 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use fullbore_capture::{
-    Capture, CaptureCommand, CaptureEvent, Port, PortError, ScanContext, Settings, StagingBuffer,
-    StreamMetrics,
+    Capture, CaptureCommand, CaptureEvent, Port, PortError, ScanContext, Settings, SinkChain,
+    SinkQueues, StagingBuffer, StreamMetrics,
 };
 use fullbore_core::account::{Account, Layer, UnavailableCounter};
 use fullbore_core::endpoint::UdpSource;
@@ -136,7 +136,8 @@ impl Receiving {
         let way = Way::new(room).map_err(Error::Thread)?;
         let taker = spawn_taker(way.taker, way.metrics, way.wake, |_| ()).map_err(Error::Thread)?;
         let (tell, notices) = mpsc::channel();
-        let capture = Capture::start(0, ports, vec![way.feeder], tell, Settings::default());
+        let chain = SinkChain::new(vec![SinkQueues::plain(vec![way.feeder])]);
+        let capture = Capture::start(0, ports, chain, tell, Settings::default());
         let capture = capture.map_err(Error::Thread)?;
         let scan: ScanName = "bench_net".parse().expect("a name that can be");
         let single = wanted.streams == 1;
