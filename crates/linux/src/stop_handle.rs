@@ -84,6 +84,10 @@ mod tests {
             assert!(waiter.join().unwrap());
         });
         assert!(stop.wait(Duration::from_secs(60)), "it was requested before");
-        assert!(since.elapsed() < Duration::from_secs(30), "the waits lasted {:?}", since.elapsed());
+        assert!(
+            since.elapsed() < Duration::from_secs(30),
+            "the waits lasted {:?}",
+            since.elapsed()
+        );
     }
 }

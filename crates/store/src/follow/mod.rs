@@ -22,12 +22,12 @@ mod progress;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fullbore_core::layout::chunk_file;
 use fullbore_core::manifest::{INDEX_FILE, MANIFEST_FILE, Manifest, State};
 use fullbore_core::name::ScanName;
+use fullbore_linux::stop_handle::StopHandle;
 use serde::Serialize;
 
 pub use self::progress::{Durable, Share};
@@ -259,11 +259,8 @@ impl Follower {
     }
 
     /// Waits until the next look. Returns `false` if `stop` was set.
-    pub fn wait(&self, stop: &AtomicBool) -> bool {
-        if !stop.load(Ordering::Relaxed) {
-            std::thread::sleep(LOOK);
-        }
-        !stop.load(Ordering::Relaxed)
+    pub fn wait(&self, stop: &StopHandle) -> bool {
+        !stop.wait(LOOK)
     }
 
     /// Returns the next item of a stream, as far as it is durable. A failed read is repeated before a loss is reported.

@@ -20,7 +20,6 @@ mod store;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use fullbore_capture::checksum;
@@ -262,7 +261,7 @@ impl Feeder<'_> {
 
     fn is_over(&self, watcher: &Watcher) -> bool {
         let late = self.request.time.is_some_and(|time| self.begun.elapsed() >= time);
-        late || watcher.stop.load(Relaxed)
+        late || watcher.stop.is_requested()
     }
 
     fn fill(&mut self, mut block: Block, bytes: u32, position: u64) -> (Block, u32) {
@@ -376,9 +375,8 @@ impl Feeder<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
-
     use fullbore_core::pattern::Prbs;
+    use fullbore_linux::stop_handle::StopHandle;
 
     use super::*;
     use crate::bench::environment::Roots;
@@ -401,13 +399,13 @@ mod tests {
     }
 
     fn run(places: &[Place], request: &ContinuousRequest) -> Written {
-        let stop = AtomicBool::new(false);
+        let stop = StopHandle::default();
         let mut tell = |_: &str, _: f64| {};
         write(places, request, &mut Watcher { stop: &stop, tell: &mut tell }).unwrap()
     }
 
     fn check(written: &Written, request: &ContinuousRequest) -> crate::bench::result::Verification {
-        let stop = AtomicBool::new(false);
+        let stop = StopHandle::default();
         let mut tell = |_: &str, _: f64| {};
         let mut watcher = Watcher { stop: &stop, tell: &mut tell };
         read_back::read(written, request, &mut watcher).unwrap().verification
@@ -483,7 +481,7 @@ mod tests {
             let found = check(&written, &round);
             assert_eq!((found.compared_bytes, found.wrong_blocks), (left, 0), "{found:?}");
             let long = Duration::from_millis(300);
-            let stop = AtomicBool::new(false);
+            let stop = StopHandle::default();
             let mut watcher = Watcher { stop: &stop, tell: &mut |_, _| {} };
             let read = read_back::read(
                 &written,
