@@ -43,8 +43,8 @@ use fullbore_panda::with_cause;
 use super::{CaptureLink, Ending, MemoryNeeds, OpenContext, OpenRequest, OpenSource};
 use crate::error::RecordError;
 
-/// Time between two checks for blocks that the writers return, while the thread is idle.
-const LOOK: Duration = Duration::from_millis(1);
+/// The longest sleep of the thread while it waits. Commands and the replies of the writers end it; settings do not.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// The longest wait for the settings of an acquisition that has ended.
 const LAST_ANSWER: Duration = Duration::from_secs(2);
@@ -326,7 +326,7 @@ impl PandaOutput {
         }
         while !self.striper.all_sent() {
             self.take_returned();
-            std::thread::sleep(LOOK);
+            std::thread::park_timeout(LOOK);
         }
         self.tell(CaptureEvent::Done);
     }
@@ -396,7 +396,7 @@ impl PandaOutput {
                 return self.context.take();
             }
             self.take_returned();
-            std::thread::sleep(LOOK);
+            std::thread::park_timeout(LOOK);
         }
     }
 }
@@ -538,10 +538,11 @@ impl AcquisitionSink for PandaOutput {
             if self.striper.has_lost_a_writer() {
                 return Err(SinkClosed);
             }
-            if block.is_some() || since.elapsed() >= wait {
+            let left = wait.saturating_sub(since.elapsed());
+            if block.is_some() || left.is_zero() {
                 return Ok(block);
             }
-            std::thread::sleep(LOOK);
+            std::thread::park_timeout(left.min(LOOK));
         }
     }
 
@@ -559,7 +560,7 @@ impl AcquisitionSink for PandaOutput {
                 // The supervisor leaves the scan for `recover`.
                 return;
             }
-            std::thread::sleep(LOOK);
+            std::thread::park_timeout(LOOK);
         }
         if let Some(open) = &self.open {
             // The manifest gets them with the end, unless they take too long.

@@ -354,7 +354,8 @@ fn write_all(time: Duration, disks: &[Disk]) -> Result<Written, Error> {
             }
         }
         if moved == 0 {
-            std::thread::sleep(Duration::from_micros(100));
+            // A block that comes back ends the pause.
+            std::thread::park_timeout(Duration::from_millis(10));
         }
     }
     lanes.iter_mut().for_each(|lane| lane.0.finish());

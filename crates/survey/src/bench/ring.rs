@@ -21,6 +21,7 @@ use fullbore_capture::WriterQueue;
 use fullbore_core::layout::Geometry;
 use fullbore_linux::ring::{
     Block, FullBlock, Notifier, Pool, StreamRef, WriterCommand, WriterMetrics, WriterReply,
+    reply_queue,
 };
 use fullbore_linux::stop_handle::StopHandle;
 use fullbore_linux::sys::memory::Region;
@@ -81,7 +82,7 @@ impl Way {
     /// A queue with room for this number of blocks, and for the end of a stream.
     pub fn new(blocks: usize) -> io::Result<Self> {
         let (commands, requested) = rtrb::RingBuffer::new(blocks + WriterQueue::FINISHES);
-        let (returned, answers) = rtrb::RingBuffer::new(blocks);
+        let (returned, answers) = reply_queue(blocks);
         let metrics = Arc::new(WriterMetrics::default());
         let wake = Arc::new(Notifier::new()?);
         let feeder = WriterQueue::new(commands, answers, metrics.clone(), wake.clone(), blocks);
