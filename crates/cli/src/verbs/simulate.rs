@@ -110,7 +110,7 @@ struct PandaArgs {
     store: StoreArg,
 }
 
-/// Time between two checks for the end of an acquisition.
+/// Time between two checks for the end of an acquisition, which comes by the clock.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The largest recorded stream that is served.

@@ -39,7 +39,8 @@ use super::read::{Settings, StartError};
 use super::reader::{Absent, BlockLocation, Cursor, Item, Presence, Scan, StoredStream};
 use super::renumber::is_to_be_renamed;
 
-/// Time between two looks at the indexes.
+/// Time between two looks at the indexes: less than the time between two syncs of the recorder. It is another process,
+/// perhaps on another host, whose writes wake nobody here.
 pub const LOOK: Duration = Duration::from_millis(100);
 
 /// A block is overdue once blocks behind it arrived this much later.
