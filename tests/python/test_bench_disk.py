@@ -878,9 +878,38 @@ def test_a_rate_above_that_of_the_disk_is_held_in_a_duty_cycle_as_the_pause_drai
 
 
 def test_several_sets_are_judged_by_their_duty_cycle(tmp_path):
-    words, _ = sets_in(tmp_path, "--skip", "peak,read", "--duty", "1s/500ms", "--seconds", "1", "--require", "1MB/s")
+    more = ["--skip", "peak,read", "--duty", "1s/500ms", "--seconds", "1", "--require", "1MB/s"]
+    words, _ = sets_in(tmp_path, *more, *PACED)
     told = text(run(*words).stdout)
     assert "holds 8.00 Mbit/s (1.00 MB/s) at 1 s / 0.5 s?" in told and told.count("HOLDS") == 2, told
+    # At full speed, 32 MiB are written long before a cycle is over.
+    words, _ = sets_in(tmp_path, *more)
+    told = text(run(*words, code=FOUND).stdout)
+    assert told.count("NOT SHOWN") == 2 and "HOLDS" not in told, told
+    assert ask(*words, code=FOUND)["passed"] is False
+
+
+PACED = ["--rate", "4MB/s", "--block", "256KiB", "--depth-bytes", "1MiB", "--ring", "16MiB"]
+
+
+@pytest.mark.parametrize(
+    "limits, cycles",
+    [(dict(bytes="2MiB"), 0), (dict(seconds="2", bytes=None), 1), (dict(bytes="10MB"), 2)],
+    ids=["shorter than a cycle", "one cycle", "two cycles and a half"],
+)
+def test_a_duty_cycle_is_judged_by_its_whole_cycles_alone(limits, cycles, tmp_path):
+    seconds = ["--seconds", limits["seconds"]] if "seconds" in limits else []
+    words = ["--skip", "peak,read,fio", "--duty", "1s/1s", "--require", "1MB/s", *PACED, *seconds]
+    result = bench(tmp_path, *words, bytes=limits["bytes"], code=GOOD if cycles else FOUND)
+    verdict, duty = result["verdict"], result["continuous"]["duty"]
+    assert duty["cycles"] == cycles and duty["lasted_s"] >= 2 * cycles
+    assert verdict["holds"] is bool(cycles) and verdict.get("not_shown", False) is not bool(cycles)
+    if cycles:
+        assert f"{cycles} whole cycle" in verdict["sentence"], verdict
+    else:
+        assert "write for 2 s at least" in verdict["sentence"], verdict
+        told = text(run("bench", "report", write_json(tmp_path / "short.json", result)).stdout)
+        assert "NOT SHOWN: 1.00 MB/s at 1 s / 1 s is not shown to be held" in told, told
 
 
 def test_a_duty_cycle_that_cannot_be_is_refused(tmp_path):

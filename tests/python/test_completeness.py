@@ -275,7 +275,7 @@ def test_what_is_set_aside_is_not_told_as_recorded(store):
         wire.send(wire.run_of_frames(5000), port)
         recording.wait("progress", lambda told: told["durable_bytes"] > 0)
         told = text(run("info", recording.scan, "--store", store).stdout)
-        assert re.search(r"is being recorded for \S+ s: \S+ \S+ durable, ", told), told
+        assert re.search(r"has been recorded for \S+ s: \S+ \S+ durable, ", told), told
         assert re.search(r"^  \S+ \S+ of disk space set aside$", told, re.MULTILINE), told
 
 

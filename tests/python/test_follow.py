@@ -239,7 +239,7 @@ def test_info_tells_what_is_durable_where_it_lies_and_how_fast_it_comes(stores):
         assert len([member for member in told["members"] if member["blocks"]]) > 1
         assert FRAME < stream["rate"] <= FRAME * 6000
         plain = run("info", record.scan, "--store", members(stores)).stdout.decode()
-        assert "is being recorded for" in plain and "durable" in plain
+        assert "has been recorded for" in plain and "durable" in plain
         record.stop()
     last = json.loads(watcher.ends()[0].splitlines()[-1])
     assert last["manifest"]["state"] == "sealed" and not last["recording"]

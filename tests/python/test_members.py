@@ -48,6 +48,9 @@ LEFT = {"chunk-unfinished", "index-cut", "chunk-too-long", "chunk-twice"}
 # After a failed write of records or a failed sync, blocks that the account counts as overrun.
 LOST = {"blocks-absent", "chunk-unknown", "index-missing", "account-term"}
 
+# A remount or a power failure can lose blocks that the account counts as unverified: their last sync failed.
+UNVERIFIED = {"blocks-damaged"}
+
 PHASES = ["armed", "first block", "middle", "sealing"]
 
 
@@ -216,7 +219,9 @@ def judge(station, manifest, accounts, fault):
     if fault.forgets:
         # Removed files cannot be restored; verify finds that they are missing.
         return
-    allowed = COPIES | LEFT | (LOST if terms["overrun"] else set())
+    allowed = COPIES | LEFT
+    allowed |= LOST if terms["overrun"] else set()
+    allowed |= UNVERIFIED if account["unverified"] else set()
     for it in told["findings"]:
         # No index contains blocks that were lost at the very end, so the account counts more than verify.
         if it["what"] == "account-term":

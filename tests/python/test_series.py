@@ -191,6 +191,7 @@ def test_a_second_signal_aborts_and_what_was_written_verifies(store):
         recording.process.send_signal(signal.SIGTERM)
         sealed = recording.sealed(code=FOUND)
     assert sealed["manifest"]["state"] == "aborted"
+    assert "no block was free" not in json.dumps(sealed)
     for account in accounts(sealed).values():
         balanced(account)
     run("verify", recording.scan, "--store", store, code=INTACT)

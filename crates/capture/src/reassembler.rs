@@ -33,7 +33,7 @@ use super::striping::Striper;
 use super::unclaimed::{Handed, HandedBack};
 use crate::checksum;
 
-/// Pages that stay open behind the newest: the largest reordering.
+/// Pages that may be open behind the newest. Frames up to one page out of order are always put in place.
 const DEPTH: usize = 2;
 
 /// Frames of the same time arrive from all threads within this time, or within two frames.

@@ -776,6 +776,7 @@ impl Judged<'_> {
         });
         let why = why.unwrap_or_else(|| match self.state {
             State::Recovered => "they arrived, but no member stored them".to_owned(),
+            State::Aborted => "the abort discarded them".to_owned(),
             _ => "they arrived while no block was free".to_owned(),
         });
         let before = "lost before they reached this host".to_owned();

@@ -61,6 +61,12 @@ impl Duty {
         self.record_ns + self.pause_ns
     }
 
+    /// Returns the number of whole cycles, each a scan and its pause, in a time from the start of the first scan on.
+    pub fn whole_cycles(&self, time: Duration) -> u64 {
+        let cycles = time.as_nanos() / u128::from(self.cycle_ns());
+        u64::try_from(cycles).unwrap_or(u64::MAX)
+    }
+
     /// Returns the fraction of the time in which data arrive.
     pub fn share(&self) -> f64 {
         self.record_ns as f64 / self.cycle_ns() as f64
@@ -138,6 +144,14 @@ mod tests {
         for text in ["", "40s", "0s/20s", "40s/x", "40s/20s/1s", "1y/1s"] {
             assert!(text.parse::<Duty>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn cycle_is_whole_when_its_pause_is_over() {
+        let duty: Duty = "40s/20s".parse().unwrap();
+        let cycles = |seconds: f64| duty.whole_cycles(Duration::from_secs_f64(seconds));
+        assert_eq!([0.0, 39.0, 40.0, 59.999].map(cycles), [0; 4]);
+        assert_eq!([60.0, 119.0, 120.0, 180.0].map(cycles), [1, 1, 2, 3]);
     }
 
     proptest! {

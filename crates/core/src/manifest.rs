@@ -18,6 +18,7 @@ use crate::chunk_map::Renumbering;
 use crate::clock_check::ClockOffset;
 use crate::completeness::{OtherCounts, Planned};
 use crate::device::BytesStream;
+use crate::endpoint::UdpSource;
 use crate::layout::Geometry;
 use crate::marker::Marker;
 use crate::name::{Name, ScanName};
@@ -182,6 +183,15 @@ impl Format {
         }
     }
 
+    /// The number by which frames of a source are counted that this version does not know.
+    fn counted_by(&self) -> CountedBy {
+        match self {
+            Format::Frames { .. } => CountedBy::FrameTime,
+            Format::Panda { .. } => CountedBy::ServerCount,
+            Format::Raw => CountedBy::Nothing,
+        }
+    }
+
     /// True if its frames carry their own time.
     pub fn is_frames(&self) -> bool {
         matches!(self, Format::Frames { .. })
@@ -229,6 +239,21 @@ impl Stream {
     pub fn is_of_bytes(&self) -> bool {
         let bytes = self.geometry.is_none_or(|geometry| geometry.frame_bytes == 1);
         self.format == Format::Raw && bytes && BytesStream::is_meant(&self.source)
+    }
+
+    /// Returns the number by which its recorder counts its frames: the source says it, or the frames' own times if they
+    /// are stored in order of arrival.
+    pub fn counted_by(&self) -> CountedBy {
+        match &self.format {
+            Format::Frames { .. } if self.fill == Fill::Omit => CountedBy::FrameTime,
+            Format::Panda { .. } => CountedBy::ServerCount,
+            Format::Raw if self.is_of_bytes() => CountedBy::Bytes,
+            Format::Raw if self.fill == Fill::Omit => CountedBy::Nothing,
+            format => {
+                let sources = UdpSource::parse(&self.source).unwrap_or_default();
+                sources.first().map_or_else(|| format.counted_by(), UdpSource::counted_by)
+            }
+        }
     }
 
     /// Returns the frames per second of all its threads together, if the rate is known.

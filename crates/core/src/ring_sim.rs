@@ -114,6 +114,13 @@ impl Service {
         watched.in_duty(self.duty)
     }
 
+    /// Restricts the observation to the time before a moment. The sync after the last completion is charged to it.
+    pub fn before(&self, at_ns: u64) -> Self {
+        let last_ns = self.turns.last().map_or(0, |turn| turn.to_ns);
+        let sync_ns = self.end_ns.saturating_sub(last_ns);
+        self.between(0, Some(at_ns)).synced_at(at_ns.saturating_add(sync_ns))
+    }
+
     /// Returns the bytes that were written.
     pub fn bytes(&self) -> u64 {
         self.bytes
@@ -266,6 +273,14 @@ mod tests {
         assert_eq!(service.mean(), ByteRate(500 * MB));
         assert_eq!(service.rate_for(u64::MAX), service.mean());
         assert_eq!(service.synced_at(1).mean(), ByteRate(500 * MB), "it ends no earlier for that");
+    }
+
+    #[test]
+    fn part_of_a_run_is_charged_for_the_sync_at_its_end() {
+        let service = stalling(0).synced_at(3000 * MS);
+        let part = service.before(1000 * MS);
+        assert_eq!((part.bytes(), part.end_ns()), (2000 * MB, 2000 * MS));
+        assert_eq!(service.before(2000 * MS).mean(), service.mean());
     }
 
     #[test]

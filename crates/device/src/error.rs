@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use fullbore_core::completeness::counted;
-use fullbore_core::device::{AddressError, MOST_SCANS, SuperblockError, VolumeError};
+use fullbore_core::device::{AddressError, SuperblockError, VolumeError};
 use fullbore_core::name::ScanName;
 use fullbore_core::units::ByteSize;
 use fullbore_linux::sys::uring::RingError;
@@ -170,10 +170,12 @@ pub enum Error {
         end: u64,
     },
     /// The index is full.
-    #[error("{}: its index holds {MOST_SCANS} scans, and has no room for another", path.display())]
+    #[error("{}: its index holds {scans} scans, and has no room for another", path.display())]
     IndexFull {
         /// The device.
         path: PathBuf,
+        /// The number of scans in it.
+        scans: usize,
     },
     /// Blocks smaller than the chunks, each of which has a record.
     #[error("blocks of {block_bytes} bytes are smaller than chunks of {chunk_bytes}")]

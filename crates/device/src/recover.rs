@@ -3,15 +3,22 @@
 //! Records show the progress of a scan. Records of rounds before the last one were durable together with their data;
 //! the number of the last round proves it. The data of the last round is read and checked, and the scan ends before the
 //! first damaged block.
+//!
+//! The account follows from the records: their numbers, and the times of their frames. It is judged like that of a
+//! recovered scan of a store, and compared with the plan in the same way.
 
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use fullbore_core::account::{Terms, Verdict};
-use fullbore_core::device::{BlockRecord, Ending, Span, StoredScan, checksum};
+use fullbore_core::account::{Account, CountedBy, Edge, Presence, Terms, Verdict};
+use fullbore_core::completeness::Completeness;
+use fullbore_core::device::{
+    BlockRecord, BytesStream, Ending, Extract, Span, StoredScan, checksum,
+};
 use fullbore_core::manifest::State;
 use fullbore_core::name::ScanName;
 use fullbore_linux::clock::Clock;
+use fullbore_time::Tai;
 use serde::Serialize;
 
 use super::error::Error;
@@ -23,6 +30,9 @@ use super::volume::Volume;
 pub struct Recovered {
     /// The scan as it is now in the index.
     pub scan: StoredScan,
+    /// The completeness of the scan.
+    #[serde(flatten)]
+    pub completeness: Option<Completeness>,
     /// Blocks whose records prove that they were durable.
     pub durable_blocks: u64,
     /// Blocks of the last round that were read and are good.
@@ -63,8 +73,6 @@ fn recover_one(volume: &mut Volume, mut scan: StoredScan) -> Result<Recovered, E
     let cut = records.len() - whole;
     records.truncate(whole);
     let bytes: u64 = records.iter().map(|record| u64::from(record.bytes)).sum();
-    let frames: u64 = records.iter().map(|record| u64::from(record.frames)).sum();
-    let present: u64 = records.iter().map(|record| u64::from(record.present)).sum();
     if let Some(second) = records.get(1).and_then(|record| u32::try_from(record.offset).ok()) {
         scan.block_bytes = second;
     }
@@ -73,20 +81,78 @@ fn recover_one(volume: &mut Volume, mut scan: StoredScan) -> Result<Recovered, E
     (scan.bytes, scan.blocks) = (bytes, records.len() as u64);
     scan.limit = span.shortened(bytes).last();
     scan.ended = Some(Clock::new().now());
-    scan.terms = Terms {
-        expected: frames,
-        written: present,
-        missing: frames - present.min(frames),
-        ..Terms::default()
-    };
-    scan.verdict = Verdict::Unproven;
-    volume.update(&scan)?;
+    let counted_by = counted_by(&scan);
+    let account = account(&scan, counted_by, &records);
+    (scan.terms, scan.verdict) = (account.terms, account.verdict);
+    scan.extract = Some(Extract { counted_by, ..Extract::from(&account) });
+    volume.update(&mut scan)?;
     Ok(Recovered {
+        completeness: scan.completeness(),
         scan,
         durable_blocks: durable as u64,
         checked_blocks: (whole - durable) as u64,
         cut_blocks: cut as u64,
     })
+}
+
+/// Returns the number by which the records count frames, if they do.
+fn counted_by(scan: &StoredScan) -> Option<CountedBy> {
+    match &scan.extract {
+        Some(extract) => extract.counted_by,
+        // An index of an earlier version does not have it before the seal.
+        None => (scan.frame_bytes == 0 && BytesStream::is_meant(&scan.source))
+            .then_some(CountedBy::Bytes),
+    }
+}
+
+/// Returns the account of a scan by the records of its blocks.
+fn account(scan: &StoredScan, counted_by: Option<CountedBy>, records: &[BlockRecord]) -> Account {
+    let sum = |of: fn(&BlockRecord) -> u32| -> u64 {
+        records.iter().map(|record| u64::from(of(record))).sum()
+    };
+    let mut account = Account::new(counted_by.unwrap_or(CountedBy::Nothing));
+    let (frames, written) = (sum(|it| it.frames), sum(|it| it.present));
+    // What is filled was lost somewhere: the records do not say where.
+    let missing = frames.saturating_sub(written);
+    account.terms = Terms { expected: written + missing, written, missing, ..Terms::default() };
+    let edges = edges(records);
+    (account.first, account.last) = (edges.map(|it| it.0), edges.map(|it| it.1));
+    if records.is_empty() {
+        account.presence.push(Presence::NotKnown);
+    }
+    // Records of an earlier version do not say when their frames arrived.
+    if let Some(planned) = scan.planned.filter(|_| edges.is_some() || records.is_empty()) {
+        let lacking = planned.lacking(&account, frames_per_second(records), scan.begun, None);
+        account.presence.extend(lacking);
+    }
+    // The loss counters died with the recorder, so nothing can be proven any more.
+    account.verdict = account.judge().max(Verdict::Consistent);
+    account
+}
+
+/// Returns the first and the last frame. A record has the times of the first frame of its block: the last frame of the
+/// last block follows at the rate of the blocks before.
+fn edges(records: &[BlockRecord]) -> Option<(Edge, Edge)> {
+    let (first, last) = (records.first()?, records.last()?);
+    let within = i128::from(last.frames.saturating_sub(1));
+    let later = |of: fn(&BlockRecord) -> Option<Tai>| {
+        let (from, to) = (of(first)?, of(last)?);
+        let frames = i128::from(last.first) - i128::from(first.first);
+        let ns = (i128::from(to.since(from)) * within).checked_div(frames).unwrap_or(0);
+        Some(to.plus_ns(i64::try_from(ns).unwrap_or(0)))
+    };
+    let index = last.first.saturating_add(within as i64);
+    let end = Edge { index, time: later(|it| it.time), seen: later(|it| it.seen)? };
+    Some((Edge { index: first.first, time: first.time, seen: first.seen? }, end))
+}
+
+/// Returns the frames per second of all threads together, by the times of the first frames of blocks.
+fn frames_per_second(records: &[BlockRecord]) -> Option<u64> {
+    let (first, last) = (records.first()?, records.last()?);
+    let ns = i128::from(last.time?.since(first.time?));
+    let frames = i128::from(last.first) - i128::from(first.first);
+    let rate = (frames * 1_000_000_000 + ns / 2).checked_div(ns)?;
+    u64::try_from(rate).ok().filter(|&rate| rate > 0)
 }
 
 /// The number of records, from `from` on, before the first damaged block.
@@ -107,4 +173,151 @@ fn whole_from(
         Ok(_) | Err(_) => Ok(ControlFlow::Break(())),
     })?;
     Ok(whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use fullbore_core::completeness::{Completeness, Planned, Status};
+    use fullbore_core::device::{Kind, Volume};
+    use uuid::Uuid;
+
+    use super::*;
+
+    const S: i64 = 1_000_000_000;
+
+    /// Frames a second in the blocks of these tests.
+    const RATE: i64 = 1000;
+
+    /// The time of the first frame: it arrives a millisecond later.
+    const BEGIN: Tai = Tai(1_000 * S);
+
+    /// A scan that was being recorded, planned for this many seconds from its first frame on.
+    fn scan(seconds: i64) -> StoredScan {
+        let volume = Volume::of_media(64 << 20, 128 << 10).unwrap();
+        StoredScan {
+            name: "r1_a".parse().unwrap(),
+            uuid: Uuid::nil(),
+            state: State::Recording,
+            kind: Kind::Vdif,
+            ending: Ending::Unknown,
+            first: volume.data_first,
+            limit: volume.data_last,
+            bytes: 0,
+            blocks: 0,
+            block_bytes: 250 * 1032,
+            begun: BEGIN.plus_ns(-S),
+            ended: None,
+            frame_bytes: 1032,
+            frames_per_second: Some(RATE as u64),
+            terms: Terms::default(),
+            verdict: Verdict::Unproven,
+            source: "udp://0.0.0.0:46220?format=vdif".into(),
+            planned: Some(Planned { begin: Some(BEGIN), end: Some(BEGIN.plus_ns(seconds * S)) }),
+            extract: Some(Extract { counted_by: Some(CountedBy::FrameTime), ..Extract::default() }),
+        }
+    }
+
+    /// Records of blocks of a quarter of a second each.
+    fn records(blocks: u32) -> Vec<BlockRecord> {
+        let record = |number: u32| {
+            let time = BEGIN.plus_ns(i64::from(number) * S / 4);
+            BlockRecord {
+                number,
+                round: 0,
+                bytes: 250 * 1032,
+                crc: 0,
+                first: 7 + i64::from(number) * RATE / 4,
+                frames: 250,
+                present: 250,
+                time: Some(time),
+                seen: Some(time.plus_ns(1_000_000)),
+                offset: u64::from(number) * 250 * 1032,
+            }
+        };
+        (0..blocks).map(record).collect()
+    }
+
+    fn recovered(scan: StoredScan, records: &[BlockRecord]) -> Completeness {
+        let counted_by = counted_by(&scan);
+        let account = account(&scan, counted_by, records);
+        let extract = Some(Extract { counted_by, ..Extract::from(&account) });
+        let (terms, verdict) = (account.terms, account.verdict);
+        let scan = StoredScan { state: State::Recovered, terms, verdict, extract, ..scan };
+        scan.completeness().expect("its frames are counted")
+    }
+
+    #[test]
+    fn recovered_scan_does_not_cover_a_plan_that_goes_on_after_its_last_block() {
+        let told = recovered(scan(10), &records(12));
+        assert_eq!(told.status, Status::Incomplete);
+        assert_eq!(
+            told.headline,
+            "INCOMPLETE: 3000 frames recorded; 7.0 s of the 10.0 s planned are not covered (7000 \
+             frames): it ended 7.0 s early; it was recovered, and what was not on the disk by then \
+             is not known"
+        );
+        assert!(told.covered.is_some());
+        let late: Vec<BlockRecord> = records(12).split_off(4);
+        let told = recovered(scan(3), &late);
+        assert!(told.headline.contains("it began 1.0 s late"), "{}", told.headline);
+    }
+
+    #[test]
+    fn recovered_scan_that_covers_its_plan_is_not_called_incomplete() {
+        let told = recovered(scan(3), &records(12));
+        assert_eq!((told.status, told.uncovered), (Status::Unknown, None), "{}", told.headline);
+        let first = told.headline.split(';').next();
+        assert_eq!(first, Some("UNKNOWN: 3000 frames, the 3.0 s planned recorded"));
+    }
+
+    #[test]
+    fn frames_that_are_played_back_are_compared_with_the_plan_by_their_arrival() {
+        let mut played = records(12);
+        played.iter_mut().for_each(|it| it.time = it.time.map(|time| time.plus_ns(-86_400 * S)));
+        assert_eq!(recovered(scan(3), &played).uncovered, None);
+        assert_eq!(recovered(scan(4), &played).uncovered.unwrap().ns / 1_000_000, 999);
+        let mut timeless = records(12);
+        timeless.iter_mut().for_each(|it| it.time = None);
+        assert_eq!(recovered(scan(3), &timeless).uncovered, None);
+        assert_eq!(recovered(scan(4), &timeless).uncovered.unwrap().frames, None);
+    }
+
+    #[test]
+    fn recovered_scan_without_a_block_is_incomplete_if_it_was_planned_and_else_unknown() {
+        let told = recovered(scan(10), &[]);
+        assert_eq!((told.status, told.uncovered.unwrap().ns), (Status::Incomplete, 10 * S));
+        assert!(told.headline.contains("died before any of its data was durable"));
+        let told = recovered(StoredScan { planned: None, ..scan(10) }, &[]);
+        assert_eq!(told.status, Status::Unknown);
+    }
+
+    #[test]
+    fn fill_in_a_recovered_scan_is_lost_and_the_place_is_not_known() {
+        let mut filled = records(12);
+        filled[3].present -= 20;
+        let told = recovered(StoredScan { planned: None, ..scan(3) }, &filled);
+        assert_eq!((told.status, told.lost), (Status::Lost, 20));
+        assert!(told.headline.contains("no loss counter survived"), "{}", told.headline);
+        assert!(told.explanation.starts_with("unexplained: "), "{}", told.explanation);
+    }
+
+    #[test]
+    fn records_of_frames_in_order_of_arrival_show_no_loss_and_exclude_none() {
+        let scan = StoredScan { planned: None, extract: Some(Extract::default()), ..scan(3) };
+        let told = recovered(scan, &records(12));
+        assert_eq!(told.status, Status::Unknown);
+        assert!(told.explanation.starts_with("unproven: "), "{}", told.explanation);
+    }
+
+    #[test]
+    fn records_of_an_earlier_version_say_what_they_know() {
+        let scan = StoredScan { planned: None, extract: None, ..scan(3) };
+        let mut old = records(12);
+        old.iter_mut().for_each(|it| it.seen = None);
+        let told = recovered(scan.clone(), &old);
+        assert_eq!((told.status, told.recorded, told.covered), (Status::Unknown, 3000, None));
+        let bytes = StoredScan { frame_bytes: 0, source: "pattern:prbs31".into(), ..scan };
+        let told = recovered(bytes, &old);
+        assert!(told.headline.contains("3000 bytes recorded"), "{}", told.headline);
+    }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use fullbore_core::account::{Terms, Verdict};
 use fullbore_core::device::{
-    BlockRecord, COPY_BYTES, Ending, Kind, MOST_SCANS, PAGE_BYTES, RECORD_BYTES, Span, StoredScan,
-    Superblock, SuperblockError, Volume as Layout, find_index, tag_of,
+    BlockRecord, COPY_BYTES, Ending, Kind, PAGE_BYTES, RECORD_BYTES, Span, StoredScan, Superblock,
+    SuperblockError, Volume as Layout, find_index,
 };
 use fullbore_core::manifest::State;
 use fullbore_core::name::ScanName;
@@ -132,8 +132,8 @@ impl Volume {
         if self.superblock.scan(name).is_some() {
             return Err(Error::ScanExists { path: path(), scan: name.clone() });
         }
-        if self.superblock.scans.len() >= MOST_SCANS {
-            return Err(Error::IndexFull { path: path() });
+        if !self.superblock.has_room() {
+            return Err(Error::IndexFull { path: path(), scans: self.superblock.scans.len() });
         }
         let layout = self.layout();
         check_blocks(block_bytes, layout.chunk_bytes)?;
@@ -165,6 +165,7 @@ impl Volume {
             terms: Terms::default(),
             verdict: Verdict::Unproven,
             source,
+            planned: None,
             extract: None,
         })
     }
@@ -180,10 +181,9 @@ impl Volume {
         self.put()
     }
 
-    /// Replaces the scan with the same identity, and makes that durable.
-    pub fn update(&mut self, scan: &StoredScan) -> Result<(), Error> {
-        let place = self.superblock.scans.iter_mut().find(|other| other.uuid == scan.uuid);
-        place.expect("only scans that were begun are updated").clone_from(scan);
+    /// Replaces the scan with the same identity, and makes that durable. Facts without room are dropped from `scan`.
+    pub fn update(&mut self, scan: &mut StoredScan) -> Result<(), Error> {
+        self.superblock.replace(scan);
         self.put()
     }
 
@@ -198,7 +198,7 @@ impl Volume {
     /// The records of a scan from its first block on, up to the first invalid one, at most `most`.
     pub fn records(&mut self, scan: &StoredScan, most: u64) -> Result<Vec<BlockRecord>, Error> {
         let mut records = Vec::new();
-        let (layout, tag) = (self.layout(), tag_of(scan.uuid));
+        let layout = self.layout();
         let chunks = self.span_of(scan).chunks();
         let most = most.min(chunks) as u32;
         let mut number = 0;
@@ -208,7 +208,7 @@ impl Volume {
             let bytes = bytes.min(COPY_BYTES);
             self.block_device.read(&mut self.page, bytes, place)?;
             for record in self.page[..bytes].chunks_exact(RECORD_BYTES) {
-                match BlockRecord::decode(record, tag, number) {
+                match BlockRecord::decode(record, scan.uuid, number) {
                     Some(record) if number < most => records.push(record),
                     _ => return Ok(records),
                 }
@@ -220,7 +220,7 @@ impl Volume {
 
     /// The records of all blocks in the scan's entry; `None` for damaged ones.
     pub fn all_records(&mut self, scan: &StoredScan) -> Result<Vec<Option<BlockRecord>>, Error> {
-        let (layout, tag) = (self.layout(), tag_of(scan.uuid));
+        let layout = self.layout();
         let blocks = scan.blocks.min(self.span_of(scan).chunks()) as u32;
         let mut records = Vec::with_capacity(blocks as usize);
         for first in (0..blocks).step_by(COPY_BYTES / RECORD_BYTES) {
@@ -229,7 +229,8 @@ impl Volume {
             let bytes = (count as usize * RECORD_BYTES).next_multiple_of(PAGE_BYTES);
             self.block_device.read(&mut self.page, bytes, place)?;
             let found = self.page[..bytes].chunks_exact(RECORD_BYTES).zip(first..first + count);
-            records.extend(found.map(|(record, number)| BlockRecord::decode(record, tag, number)));
+            let decode = |(record, number)| BlockRecord::decode(record, scan.uuid, number);
+            records.extend(found.map(decode));
         }
         Ok(records)
     }

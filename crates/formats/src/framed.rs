@@ -9,7 +9,8 @@
 //! Header ──► write ──► frame            fill, replays at another time, generate
 //! ```
 //!
-//! To add a format, implement [`FrameFormat`] in a file of this folder, and add a line to the list below.
+//! To add a format, implement [`FrameFormat`] in a file of this folder, and add its name to the list below. Fields that
+//! [`Header`] lacks go into its last four words: see [`Extended`](super::vdif::Extended).
 
 use fullbore_time::{Day, Tai};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -187,7 +188,7 @@ macro_rules! formats {
     };
 }
 
-// The list of formats.
+// The list of formats. A frame is tried as each, from the last to the first: VDIF has no sync word, so it stays first.
 formats! {
     /// VDIF.
     Vdif,

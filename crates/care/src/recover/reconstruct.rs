@@ -523,7 +523,7 @@ impl Reconstructed {
         gaps: &Gaps,
         progress: &dyn Fn(u64),
     ) -> Result<Account, Error> {
-        let mut account = Account::new(counted_by(told));
+        let mut account = Account::new(told.counted_by());
         let sum = |of: &dyn Fn(&Block) -> u32| {
             self.blocks.iter().map(|whole| u64::from(of(&whole.block))).sum::<u64>()
         };
@@ -647,29 +647,6 @@ impl Reconstructed {
     fn path_of(&self, inventory: &Inventory, whole: &GoodBlock) -> Option<Arc<std::path::PathBuf>> {
         let holding = &inventory.holdings[self.parts[whole.part].holding];
         holding.chunk(whole.block.chunk).map(|file| Arc::new(file.path.clone()))
-    }
-}
-
-/// Returns the basis of the recorder's count: the source, or the frames' own times in sequential streams.
-fn counted_by(told: &Stream) -> CountedBy {
-    match &told.format {
-        Format::Frames { .. } if told.fill == Fill::Omit => CountedBy::FrameTime,
-        Format::Panda { .. } => CountedBy::ServerCount,
-        Format::Raw if told.is_of_bytes() => CountedBy::Bytes,
-        Format::Raw if told.fill == Fill::Omit => CountedBy::Nothing,
-        format => {
-            let sources = UdpSource::parse(&told.source).unwrap_or_default();
-            sources.first().map_or_else(|| by_format(format), UdpSource::counted_by)
-        }
-    }
-}
-
-/// For a source that this version does not know.
-fn by_format(format: &Format) -> CountedBy {
-    match format {
-        Format::Frames { .. } => CountedBy::FrameTime,
-        Format::Panda { .. } => CountedBy::ServerCount,
-        Format::Raw => CountedBy::Nothing,
     }
 }
 

@@ -117,6 +117,11 @@ fn fullest<'a>(streams: &'a [Stream<'_>]) -> Option<&'a Host> {
     hosts(streams).max_by_key(|it| it.high_water.saturating_mul(1000) / it.pool_blocks)
 }
 
+/// True if all block memory was in use at a time.
+pub fn was_full(streams: &[Stream<'_>]) -> bool {
+    hosts(streams).any(|it| it.high_water >= it.pool_blocks)
+}
+
 /// True if a loss counter of this host moved.
 pub fn counters_moved(streams: &[Stream<'_>]) -> bool {
     streams.iter().any(|it| moved(it.account).next().is_some())

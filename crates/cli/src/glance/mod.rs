@@ -138,6 +138,12 @@ impl Glance<'_> {
             _ if overrun > 0 && self.manifest.members.iter().any(|it| it.failure.is_some()) => {
                 format!("replace or empty the members that failed; {full} lists all gaps")
             }
+            _ if overrun > 0
+                && self.manifest.state == State::Aborted
+                && !facts::was_full(&self.streams) =>
+            {
+                format!("stop once (Ctrl-C) to keep all received data; {full} lists all gaps")
+            }
             _ if overrun > 0 => format!(
                 "make the disks keep up (`fullbore bench disk` measures them); {full} lists all gaps"
             ),

@@ -43,7 +43,7 @@ use crate::verbs::{live_scan, scan_arg};
 ///   missing     did not reach this host
 ///   overrun     arrived when no block was free, or no member took its block
 ///   damaged     failed its own check
-///   late        arrived after its place was written
+///   late        arrived after it was counted as missing
 ///   filled      fill frames in place of frames that are not recorded
 ///
 /// The verdict says how well the account is explained:
@@ -225,12 +225,15 @@ fn back_over(lines: usize) -> String {
 
 /// The progress of a scan that is being recorded.
 fn growing(live: &Live) -> String {
-    let what =
-        if live.status == FollowState::Sealing { "is being sealed" } else { "is being recorded" };
+    let what = if live.status == FollowState::Sealing {
+        "is being sealed after"
+    } else {
+        "has been recorded for"
+    };
     let bytes: u64 = live.streams.iter().map(|it| it.bytes).sum();
     let rate: u64 = live.streams.iter().filter_map(|it| it.rate).map(|it| it.0).sum();
     let mut text = format!(
-        "{what} for {:.1} s: {} durable, {}\n",
+        "{what} {:.1} s: {} durable, {}\n",
         live.running_seconds,
         ByteSize(bytes),
         ByteRate(rate)

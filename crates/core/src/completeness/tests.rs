@@ -195,6 +195,15 @@ fn recovered_scan_says_that_no_loss_counter_survived() {
     );
 }
 
+#[test]
+fn what_an_abort_discards_is_not_blamed_on_the_disks() {
+    let lost = Terms { expected: 1000, written: 990, overrun: 10, ..Terms::default() };
+    let found = account(lost, Verdict::Consistent);
+    let of = |state| Completeness::judged(vec![part("a", &found)], None, state, &[]).headline;
+    assert!(of(State::Aborted).contains("(1.0 %): the abort discarded them"));
+    assert!(of(State::Sealed).ends_with("(1.0 %): they arrived while no block was free"));
+}
+
 fn planned() -> Planned {
     Planned { begin: Some(Tai(100 * S)), end: Some(Tai(104 * S)) }
 }

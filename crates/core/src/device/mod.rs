@@ -12,6 +12,7 @@
 
 mod address;
 mod endpoint;
+mod extract;
 mod record;
 mod session;
 mod source;
@@ -22,9 +23,10 @@ pub use address::{
     AddressError, CHUNK_BYTES, LARGEST_CHUNK_BYTES, LEAST_CHUNK_BYTES, Span, read_address,
 };
 pub use endpoint::DeviceEnd;
-pub use record::{BlockRecord, RECORD_BYTES, RECORDS_PER_PAGE, checksum, tag_of};
+pub use extract::Extract;
+pub use record::{BlockRecord, RECORD_BYTES, RECORDS_PER_PAGE, checksum};
 pub use session::{Action, Direction, End, Event, Session, Status, Word};
 pub use source::{BytesSource, BytesStream, Flush};
-pub use superblock::{COPY_BYTES, Ending, Error as SuperblockError, Extract, Kind, MAGIC};
-pub use superblock::{MOST_SCANS, NO_CHUNK_LEFT, StoredScan, Superblock, find as find_index};
+pub use superblock::{COPY_BYTES, Ending, Error as SuperblockError, Kind, MAGIC, NO_CHUNK_LEFT};
+pub use superblock::{StoredScan, Superblock, find as find_index};
 pub use volume::{Error as VolumeError, Gap, PAGE_BYTES, SCAN_CHUNKS, Volume};

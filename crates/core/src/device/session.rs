@@ -283,6 +283,8 @@ impl Session {
                 }
                 self.drain(End::Complete)
             }
+            // Nothing was requested: an empty scan has been read completely.
+            (Phase::Moving, Event::SourceEnded) if self.wanted == 0 => self.drain(End::Complete),
             (Phase::Moving, Event::SourceEnded) => self.drain(self.source_ended),
             (Phase::Moving, Event::Stop) => self.drain(End::Stopped),
             (Phase::Moving | Phase::Draining(_), Event::Abort) => self.drop_held(End::Aborted),
@@ -441,6 +443,14 @@ mod tests {
         let mut nothing = session(2, false);
         assert_eq!(nothing.step(Event::SourceEnded), Some(Action::Close));
         assert_eq!(nothing.status().captured_last, None);
+    }
+
+    #[test]
+    fn a_scan_without_bytes_is_read_completely() {
+        let span = session(2, false).span();
+        let mut it = Session::new(Direction::Read, span, Some(0), false);
+        assert_eq!(it.step(Event::SourceEnded), Some(Action::Close));
+        assert_eq!(it.status().words, [Word::Finished]);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The superblock: the layout of a device and the list of its scans.
 //!
+//! A copy has a head, an entry for each scan, and then the facts about each scan (`extract`).
+//!
 //! There are two copies, at the start and at the end of the device. A change is written to the older copy, with the
 //! next generation number, and synced, and then to the other in the same way. At any power failure one copy is whole,
 //! and between changes both are equal.
@@ -12,17 +14,18 @@ use uuid::Uuid;
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::extract::{self, Extract, FACT_BYTES, MOST_FACTS, RawFact};
 use super::volume::{self, Volume};
-use crate::account::{Account, CountedBy, Presence, Terms, Verdict};
-use crate::completeness::{Completeness, OtherCounts, StreamCompleteness};
+use crate::account::{CountedBy, Presence, Terms, Verdict};
+use crate::completeness::{Completeness, OtherCounts, Planned, StreamCompleteness};
 use crate::manifest::State;
 use crate::name::ScanName;
 
 /// The first eight bytes of a copy.
 pub const MAGIC: [u8; 8] = *b"FBDEVICE";
 
-/// The version of this format.
-const VERSION: u32 = 1;
+/// The version of this format. Version 1 has no facts behind the entries, and is read too.
+const VERSION: u32 = 2;
 
 /// Bytes of a copy.
 pub const COPY_BYTES: usize = 256 << 10;
@@ -33,8 +36,8 @@ const HEAD_BYTES: usize = 4096;
 /// Bytes of a scan in a copy.
 const ENTRY_BYTES: usize = 512;
 
-/// The most scans on one device.
-pub const MOST_SCANS: usize = (COPY_BYTES - HEAD_BYTES) / ENTRY_BYTES;
+/// The most scans that an index can list, if none of them has facts behind the entries.
+const MOST_SCANS: usize = (COPY_BYTES - HEAD_BYTES) / ENTRY_BYTES;
 
 /// The longest text of a source that is stored.
 const SOURCE_BYTES: usize = 192;
@@ -74,7 +77,8 @@ struct RawScan {
     begun: I64,
     ended: I64,
     frame_bytes: U32,
-    reserved: U32,
+    /// Number of facts behind the entries.
+    facts: U32,
     frames_per_second: U64,
     expected: U64,
     written: U64,
@@ -180,68 +184,26 @@ pub struct StoredScan {
     pub frame_bytes: u32,
     /// Frames per second of each thread, if known.
     pub frames_per_second: Option<u64>,
-    /// The balance, in frames.
+    /// The balance, in frames, or in bytes if there are no frames.
     pub terms: Terms,
     /// The verdict of the account.
     pub verdict: Verdict,
     /// The endpoint of the recording, cut if it is very long.
     pub source: String,
-    /// Further facts of the account; `None` in an index of an earlier version, or if frames were not counted.
+    /// The planned start and end, if they were given.
+    #[serde(skip)]
+    pub planned: Option<Planned>,
+    /// Further facts of the account; `None` in an index of an earlier version, or before the first frame.
     #[serde(skip)]
     pub extract: Option<Extract>,
 }
 
-/// The facts of an account beside the balance that the index stores, so that it describes a scan as its recorder did.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Extract {
-    /// The number by which frames were counted.
-    pub counted_by: CountedBy,
-    /// The absence of frames, and whether anything else arrived.
-    pub absence: Option<Presence>,
-    /// Number of threads that were not present all the time.
-    pub threads: u32,
-    /// Whole frames that arrived and were not kept.
-    pub not_kept: u64,
-    /// Number of restarts of the sender's count.
-    pub restarts: u64,
-    /// Frames whose second count does not match their time.
-    pub disagreements: u64,
-    /// True if a loss counter of the host moved, or could not be read.
-    pub counters_moved: bool,
-    /// The missing frames that counters of the host explain.
-    pub explained: Option<u64>,
-}
-
-impl From<&Account> for Extract {
-    fn from(account: &Account) -> Self {
-        let OtherCounts {
-            not_kept,
-            restarts,
-            disagreements,
-            counters_moved,
-            explained,
-            threads,
-            ..
-        } = OtherCounts::from(account);
-        Self {
-            counted_by: account.counted_by,
-            absence: account.never_came().then(|| account.absence()),
-            threads: threads.len() as u32,
-            not_kept,
-            restarts,
-            disagreements,
-            counters_moved,
-            explained,
-        }
-    }
-}
-
 impl StoredScan {
-    /// Returns the completeness, if its frames were counted and it is over.
+    /// Returns the completeness, if it is over and the index has the facts.
     pub fn completeness(&self) -> Option<Completeness> {
         let counted = self.frame_bytes > 0 || self.extract.is_some();
         (counted && self.state != State::Recording)
-            .then(|| Completeness::judged(vec![self.part()], None, self.state, &[]))
+            .then(|| Completeness::judged(vec![self.part()], self.planned, self.state, &[]))
     }
 
     /// Returns the facts about its only stream.
@@ -251,28 +213,26 @@ impl StoredScan {
             Ending::Failed => Some("the device failed".to_owned()),
             Ending::Unknown | Ending::Complete | Ending::Stopped | Ending::Aborted => None,
         };
-        let part = StreamCompleteness::of_terms(self.terms, self.verdict);
-        let Some(extract) = &self.extract else {
-            return StreamCompleteness {
-                beside: OtherCounts { why_overrun, ..part.beside },
-                ..part
-            };
-        };
+        let Extract { counted_by, presence, unnamed_threads, beside } =
+            self.extract.clone().unwrap_or_default();
         StreamCompleteness {
-            counted_by: Some(extract.counted_by),
-            presence: extract.absence.into_iter().collect(),
-            unnamed_threads: extract.threads,
-            beside: OtherCounts {
-                not_kept: extract.not_kept,
-                restarts: extract.restarts,
-                disagreements: extract.disagreements,
-                counters_moved: extract.counters_moved,
-                explained: extract.explained,
-                why_overrun,
-                ..OtherCounts::default()
-            },
-            ..part
+            counted_by,
+            presence,
+            unnamed_threads,
+            beside: OtherCounts { why_overrun, ..beside },
+            ..StreamCompleteness::of_terms(self.terms, self.verdict)
         }
+    }
+
+    /// Returns the number of its facts behind the entries.
+    fn facts(&self) -> usize {
+        extract::count(self.planned.as_ref(), self.extract.as_ref())
+    }
+
+    /// Returns the bytes of a copy that it needs. A scan that is not sealed may get as many facts as there can be.
+    fn bytes_of_copy(&self) -> usize {
+        let facts = if self.state == State::Recording { MOST_FACTS } else { 0 };
+        ENTRY_BYTES + self.facts().max(facts) * FACT_BYTES
     }
 }
 
@@ -307,7 +267,7 @@ pub enum Error {
         bytes: usize,
     },
     /// The copy was made by a later version of the program.
-    #[error("the scan index has version {version}, and this program reads version {VERSION}")]
+    #[error("the scan index has version {version}, and this program reads up to version {VERSION}")]
     Version {
         /// The version found.
         version: u32,
@@ -354,9 +314,26 @@ impl Superblock {
         self.scans.iter().find(|scan| scan.name == *name)
     }
 
+    /// True if another scan fits, with all facts that it can have.
+    pub fn has_room(&self) -> bool {
+        let new = ENTRY_BYTES + MOST_FACTS * FACT_BYTES;
+        HEAD_BYTES + self.scans.iter().map(StoredScan::bytes_of_copy).sum::<usize>() + new
+            <= COPY_BYTES
+    }
+
+    /// Replaces the scan with the same identity. In an index of an earlier version that is almost full, facts of `scan`
+    /// may lack room, and are dropped from it: names of threads first.
+    pub fn replace(&mut self, scan: &mut StoredScan) {
+        let others = self.scans.iter().filter(|other| other.uuid != scan.uuid);
+        let taken = HEAD_BYTES + others.map(StoredScan::bytes_of_copy).sum::<usize>() + ENTRY_BYTES;
+        let most = MOST_FACTS.min(COPY_BYTES.saturating_sub(taken) / FACT_BYTES);
+        extract::trim(&mut scan.planned, &mut scan.extract, most);
+        let place = self.scans.iter_mut().find(|other| other.uuid == scan.uuid);
+        place.expect("only scans of the index are replaced").clone_from(scan);
+    }
+
     /// Returns a copy in its layout on the device.
     pub fn encode(&self) -> Vec<u8> {
-        assert!(self.scans.len() <= MOST_SCANS, "whoever adds a scan looks for room first");
         let mut copy = vec![0; COPY_BYTES];
         let Volume { media_bytes, chunk_bytes, .. } = self.volume;
         let mut head = RawHead {
@@ -375,9 +352,15 @@ impl Superblock {
             made: self.made.0.into(),
         };
         copy[..size_of::<RawHead>()].copy_from_slice(head.as_bytes());
-        for (scan, place) in self.scans.iter().zip(copy[HEAD_BYTES..].chunks_exact_mut(ENTRY_BYTES))
-        {
-            place.copy_from_slice(scan.raw().as_bytes());
+        let mut at = HEAD_BYTES;
+        let mut put = |bytes: &[u8]| {
+            // Whoever adds a scan looks for room first, and facts are only added if they fit.
+            copy[at..at + bytes.len()].copy_from_slice(bytes);
+            at += bytes.len();
+        };
+        self.scans.iter().for_each(|scan| put(scan.raw().as_bytes()));
+        for scan in &self.scans {
+            put(extract::encode(scan.planned.as_ref(), scan.extract.as_ref()).as_bytes());
         }
         head.crc = crc32c::crc32c(&copy).into();
         copy[..size_of::<RawHead>()].copy_from_slice(head.as_bytes());
@@ -391,7 +374,7 @@ impl Superblock {
         if head.magic != MAGIC {
             return Err(Error::Magic);
         }
-        if head.version.get() != VERSION {
+        if !(1..=VERSION).contains(&head.version.get()) {
             return Err(Error::Version { version: head.version.get() });
         }
         if copy.len() != COPY_BYTES {
@@ -416,12 +399,18 @@ impl Superblock {
         if count > MOST_SCANS {
             return Err(Error::Scan { number: count, why: "there is no room for so many" });
         }
-        let entries = copy[HEAD_BYTES..].chunks_exact(ENTRY_BYTES).take(count);
+        let (entries, facts) = copy[HEAD_BYTES..].split_at(count * ENTRY_BYTES);
+        let (facts, _) = facts.as_chunks::<FACT_BYTES>();
+        let mut facts = facts.iter().map(|fact| zerocopy::transmute!(*fact));
         let mut scans: Vec<StoredScan> = Vec::with_capacity(count);
-        for (number, bytes) in entries.enumerate() {
+        for (number, bytes) in entries.chunks_exact(ENTRY_BYTES).enumerate() {
             let wrong = |why| Error::Scan { number, why };
             let raw = RawScan::read_from_bytes(bytes).map_err(|_| wrong("it is truncated"))?;
-            let scan = StoredScan::of_raw(&raw).map_err(wrong)?;
+            let its: Vec<RawFact> = facts.by_ref().take(raw.facts.get() as usize).collect();
+            if its.len() < raw.facts.get() as usize {
+                return Err(wrong("there is no room for so many facts"));
+            }
+            let scan = StoredScan::of_raw(&raw, &its).map_err(wrong)?;
             let span = volume
                 .span(scan.first, scan.limit)
                 .ok_or(wrong("it is outside the data region"))?;
@@ -507,13 +496,16 @@ impl StoredScan {
         raw.late = self.terms.late.into();
         put_text(&mut raw.name, &self.name.to_string());
         put_text(&mut raw.source, &self.source);
+        raw.facts = (self.facts() as u32).into();
         if let Some(extract) = &self.extract {
-            extract.put(&mut raw);
+            put_extract(extract, &mut raw);
         }
         raw
     }
 
-    fn of_raw(raw: &RawScan) -> Result<Self, &'static str> {
+    fn of_raw(raw: &RawScan, facts: &[RawFact]) -> Result<Self, &'static str> {
+        let (mut planned, mut extract) = (None, extract_of(raw)?);
+        extract::decode(facts, &mut planned, &mut extract)?;
         Ok(Self {
             name: text(&raw.name).parse().map_err(|_| "its name is invalid")?,
             uuid: Uuid::from_bytes(raw.uuid),
@@ -539,58 +531,66 @@ impl StoredScan {
             },
             verdict: decoded(&VERDICTS, raw.verdict).ok_or("its verdict is invalid")?,
             source: text(&raw.source),
-            extract: Extract::of_raw(raw)?,
+            planned,
+            extract,
         })
     }
 }
 
-impl Extract {
-    fn put(&self, raw: &mut RawScan) {
-        raw.extracted = 1;
-        raw.counted_by = code(&COUNTED_BY, &self.counted_by);
-        (raw.presence, raw.datagrams) = match self.absence {
-            Some(Presence::NeverCame) => (NEVER_CAME, 0.into()),
-            Some(Presence::OnlyForeign { datagrams }) => (ONLY_FOREIGN, datagrams.into()),
-            Some(Presence::OnlyExcluded { datagrams }) => (ONLY_EXCLUDED, datagrams.into()),
-            Some(_) | None => (0, 0.into()),
-        };
-        raw.threads = self.threads.into();
-        raw.not_kept = self.not_kept.into();
-        raw.restarts = self.restarts.into();
-        raw.disagreements = self.disagreements.into();
-        raw.explained = self.explained.unwrap_or(0).into();
-        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
-        raw.flags =
-            flag(self.counters_moved, COUNTERS_MOVED) | flag(self.explained.is_some(), EXPLAINED);
-    }
+/// Writes the numbers of an extract into its scan's entry. The rest of it is in the facts behind the entries.
+fn put_extract(extract: &Extract, raw: &mut RawScan) {
+    let OtherCounts { not_kept, restarts, disagreements, counters_moved, explained, .. } =
+        &extract.beside;
+    raw.extracted = 1;
+    raw.counted_by = extract.counted_by.map_or(NOT_COUNTED, |it| code(&COUNTED_BY, &it));
+    raw.threads = extract.unnamed_threads.into();
+    raw.not_kept = (*not_kept).into();
+    raw.restarts = (*restarts).into();
+    raw.disagreements = (*disagreements).into();
+    raw.explained = explained.unwrap_or(0).into();
+    let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+    raw.flags = flag(*counters_moved, COUNTERS_MOVED) | flag(explained.is_some(), EXPLAINED);
+}
 
-    fn of_raw(raw: &RawScan) -> Result<Option<Self>, &'static str> {
-        if raw.extracted == 0 {
-            return Ok(None);
-        }
-        let datagrams = raw.datagrams.get();
-        Ok(Some(Self {
-            counted_by: decoded(&COUNTED_BY, raw.counted_by).ok_or("its numbering is invalid")?,
-            absence: match raw.presence {
-                0 => None,
-                NEVER_CAME => Some(Presence::NeverCame),
-                ONLY_FOREIGN => Some(Presence::OnlyForeign { datagrams }),
-                ONLY_EXCLUDED => Some(Presence::OnlyExcluded { datagrams }),
-                _ => return Err("its presence is invalid"),
-            },
-            threads: raw.threads.get(),
+/// Reads them.
+fn extract_of(raw: &RawScan) -> Result<Option<Extract>, &'static str> {
+    if raw.extracted == 0 {
+        return Ok(None);
+    }
+    let datagrams = raw.datagrams.get();
+    // Version 1 has the absence of frames here, and no other presence.
+    let absence = match raw.presence {
+        0 => None,
+        NEVER_CAME => Some(Presence::NeverCame),
+        ONLY_FOREIGN => Some(Presence::OnlyForeign { datagrams }),
+        ONLY_EXCLUDED => Some(Presence::OnlyExcluded { datagrams }),
+        _ => return Err("its presence is invalid"),
+    };
+    let counted_by = match raw.counted_by {
+        NOT_COUNTED => None,
+        other => Some(decoded(&COUNTED_BY, other).ok_or("its numbering is invalid")?),
+    };
+    Ok(Some(Extract {
+        counted_by,
+        presence: absence.into_iter().collect(),
+        unnamed_threads: raw.threads.get(),
+        beside: OtherCounts {
             not_kept: raw.not_kept.get(),
             restarts: raw.restarts.get(),
             disagreements: raw.disagreements.get(),
             counters_moved: raw.flags & COUNTERS_MOVED != 0,
             explained: (raw.flags & EXPLAINED != 0).then(|| raw.explained.get()),
-        }))
-    }
+            ..OtherCounts::default()
+        },
+    }))
 }
 
 const NEVER_CAME: u8 = 1;
 const ONLY_FOREIGN: u8 = 2;
 const ONLY_EXCLUDED: u8 = 3;
+
+/// The value of [`RawScan::counted_by`] if frames were not counted.
+const NOT_COUNTED: u8 = u8::MAX;
 
 /// The position in a list is the number on the device: lists may only grow at the end.
 const STATES: [State; 4] = [State::Recording, State::Sealed, State::Aborted, State::Recovered];
@@ -603,12 +603,13 @@ const ENDINGS: [Ending; 6] = [
     Ending::Full,
     Ending::Failed,
 ];
-const COUNTED_BY: [CountedBy; 5] = [
+const COUNTED_BY: [CountedBy; 6] = [
     CountedBy::FrameTime,
     CountedBy::PacketNumber,
     CountedBy::SequenceField,
     CountedBy::ServerCount,
     CountedBy::Nothing,
+    CountedBy::Bytes,
 ];
 const VERDICTS: [Verdict; 4] =
     [Verdict::Unproven, Verdict::Proven, Verdict::Consistent, Verdict::Unexplained];
@@ -636,11 +637,15 @@ fn text(place: &[u8]) -> String {
 }
 
 #[cfg(test)]
+mod golden;
+
+#[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::account::Flow;
+    use crate::account::{Account, Edge, Flow};
+    use crate::completeness::Status;
 
     fn superblock(scans: usize) -> Superblock {
         let volume = Volume::of_media(8 << 30, 128 << 10).unwrap();
@@ -665,6 +670,7 @@ mod tests {
                 terms: Terms { expected: 16, written: 15, missing: 1, ..Terms::default() },
                 verdict: VERDICTS[number % 4],
                 source: "udp://0.0.0.0:46220?format=vdif".into(),
+                planned: (number % 3 == 1).then(|| plan(10)),
                 extract: (number % 5 > 0).then(|| extract(number as u64)),
             });
         }
@@ -672,31 +678,47 @@ mod tests {
         superblock
     }
 
+    /// A plan of this many seconds.
+    fn plan(seconds: i64) -> Planned {
+        let begin = Tai(1_000_000_000_000);
+        Planned { begin: Some(begin), end: Some(begin.plus_ns(seconds * 1_000_000_000)) }
+    }
+
     fn extract(number: u64) -> Extract {
+        let presence = match number % 4 {
+            0 => vec![],
+            1 => vec![Presence::NeverCame, Presence::LacksBeginning { ns: 5, frames: None }],
+            2 => vec![Presence::OnlyForeign { datagrams: number }],
+            _ => vec![Presence::StartedLate { ns: 7 }],
+        };
         Extract {
-            counted_by: COUNTED_BY[number as usize % 5],
-            absence: match number % 4 {
-                0 => None,
-                1 => Some(Presence::NeverCame),
-                2 => Some(Presence::OnlyForeign { datagrams: number }),
-                _ => Some(Presence::OnlyExcluded { datagrams: number }),
+            counted_by: COUNTED_BY.get(number as usize % 7).copied(),
+            presence,
+            unnamed_threads: number as u32 % 3,
+            beside: OtherCounts {
+                not_kept: number,
+                restarts: number + 1,
+                disagreements: number + 2,
+                counters_moved: !number.is_multiple_of(2),
+                explained: (!number.is_multiple_of(3)).then_some(number),
+                ..OtherCounts::default()
             },
-            threads: number as u32 % 3,
-            not_kept: number,
-            restarts: number + 1,
-            disagreements: number + 2,
-            counters_moved: !number.is_multiple_of(2),
-            explained: (!number.is_multiple_of(3)).then_some(number),
         }
     }
 
+    /// Returns the scan as it reads from the device.
+    fn read_back(scan: &StoredScan) -> StoredScan {
+        let facts = extract::encode(scan.planned.as_ref(), scan.extract.as_ref());
+        StoredScan::of_raw(&scan.raw(), &facts).unwrap()
+    }
+
     /// Returns a sealed scan with the extract of this account.
-    fn sealed(account: &Account) -> StoredScan {
+    fn sealed(account: &Account, planned: Option<Planned>) -> StoredScan {
         let mut scan = superblock(2).scans.remove(1);
         (scan.state, scan.ending) = (State::Sealed, Ending::Complete);
         (scan.terms, scan.verdict) = (account.terms, account.verdict);
-        scan.extract = Some(Extract::from(account));
-        StoredScan::of_raw(&scan.raw()).unwrap()
+        (scan.planned, scan.extract) = (planned, Some(Extract::from(account)));
+        read_back(&scan)
     }
 
     #[test]
@@ -709,12 +731,9 @@ mod tests {
         };
         let same = |account: &mut Account| {
             crate::account::judge_together([&mut *account]);
-            let (live, stored) = (account.completeness(), sealed(account).completeness().unwrap());
-            assert_eq!((&stored.headline, stored.status), (&live.headline, live.status));
-            assert_eq!(
-                (&stored.explanation, stored.is_good()),
-                (&live.explanation, live.is_good())
-            );
+            let live = account.completeness();
+            let stored = sealed(account, None).completeness().unwrap();
+            assert_eq!(stored, live);
             stored
         };
         assert!(same(&mut account()).headline.starts_with("COMPLETE: all 400 frames"));
@@ -732,9 +751,15 @@ mod tests {
         let mut anew = account();
         (anew.restarts, anew.disagreements) = (1, 2);
         same(&mut anew);
-        let mut uncounted = account();
-        uncounted.counted_by = CountedBy::Nothing;
-        same(&mut uncounted);
+        for counted_by in [CountedBy::Nothing, CountedBy::Bytes] {
+            let mut uncounted = account();
+            uncounted.counted_by = counted_by;
+            same(&mut uncounted);
+        }
+        let mut brief = account();
+        brief.presence =
+            vec![Presence::CameLate { ns: 1 }, Presence::DiedEarly { ns: 2_000_000_000 }];
+        assert!(same(&mut brief).headline.ends_with("it ended 2.0 s before the last one"));
         for (foreign, excluded) in [(0, 0), (100, 0), (0, 7)] {
             let mut silent = Account::new(CountedBy::FrameTime);
             (silent.foreign, silent.excluded) = (foreign, excluded);
@@ -743,29 +768,124 @@ mod tests {
         }
     }
 
+    /// The account of four seconds of frames, 100 a second, from the begin of the plan on.
+    fn of_four_seconds() -> Account {
+        let mut account = Account::new(CountedBy::FrameTime);
+        account.terms = Terms { expected: 400, written: 400, ..Terms::default() };
+        let begin = plan(0).begin.unwrap();
+        let edge = |index: i64| {
+            let time = begin.plus_ns(index * 10_000_000);
+            Some(Edge { index, time: Some(time), seen: time.plus_ns(1000) })
+        };
+        (account.first, account.last) = (edge(0), edge(399));
+        account
+    }
+
     #[test]
-    fn a_thread_that_was_not_there_is_told_by_the_index_though_it_has_no_room_for_its_name() {
+    fn the_index_keeps_the_plan_and_what_of_it_is_not_covered() {
+        for (seconds, status, told) in [
+            (4, Status::Complete, "COMPLETE: all 400 frames, the 4.0 s planned"),
+            (
+                10,
+                Status::Incomplete,
+                "INCOMPLETE: 400 frames recorded, no loss among them; 6.0 s of the 10.0 s planned \
+                 are not covered (600 frames): it ended 6.0 s early",
+            ),
+        ] {
+            let (planned, mut account) = (plan(seconds), of_four_seconds());
+            account.presence = planned.lacking(&account, Some(100), Tai(0), None);
+            account.verdict = account.judge();
+            let stored = sealed(&account, Some(planned)).completeness().unwrap();
+            let live = StreamCompleteness::of_account("", &account);
+            let live = Completeness::judged(vec![live], Some(planned), State::Sealed, &[]);
+            assert_eq!((stored.status, stored.headline.as_str()), (status, told));
+            assert_eq!(stored, live, "what is covered, and the plan, are the same too");
+        }
+    }
+
+    #[test]
+    fn a_thread_that_was_not_there_is_named_by_the_index() {
         let mut account = Account::new(CountedBy::FrameTime);
         account.terms = Terms { expected: 400, written: 400, ..Terms::default() };
         let absent = Flow { thread: 1, presence: vec![Presence::NeverCame], ..Flow::default() };
         account.flows = vec![Flow { terms: account.terms, ..Flow::default() }, absent];
         account.verdict = account.judge();
-        let told = sealed(&account).completeness().unwrap();
+        let told = sealed(&account, None).completeness().unwrap();
         assert_eq!(
             told.headline,
-            "INCOMPLETE: 400 frames recorded, no loss among them; 1 thread was not there all the time"
+            "INCOMPLETE: 400 frames recorded, no loss among them; station 0, thread 1: sent nothing \
+             in this scan"
         );
-        assert!(!told.is_good());
+        assert_eq!(told, account.completeness());
     }
 
     #[test]
-    fn an_index_of_before_reads_as_it_was() {
-        let mut scan = superblock(2).scans.remove(1);
-        (scan.extract, scan.state) = (None, State::Sealed);
-        let raw = scan.raw();
-        assert!(raw.as_bytes()[456..].iter().all(|&byte| byte == 0), "zeros are no extract");
-        assert_eq!(StoredScan::of_raw(&raw).unwrap().completeness(), scan.completeness());
-        assert!(scan.completeness().unwrap().headline.starts_with("LOST 1 of 16 frames"));
+    fn an_index_of_version_1_reads_as_it_was_and_is_written_as_version_2() {
+        let read = Superblock::decode(&golden::version_1()).unwrap();
+        let same = superblock(3);
+        assert_eq!((read.uuid, read.volume, read.scans.len()), (same.uuid, same.volume, 3));
+        for (number, scan) in read.scans.iter().enumerate() {
+            let StoredScan { planned, extract, .. } = &same.scans[number];
+            let now = StoredScan { planned: *planned, extract: extract.clone(), ..scan.clone() };
+            assert_eq!((&now, scan.planned), (&same.scans[number], None), "scan {number}");
+        }
+        let absence =
+            |number: usize| read.scans[number].extract.as_ref().map(|it| &it.presence[..]);
+        assert_eq!(absence(0), None);
+        assert_eq!(absence(1), Some(&[Presence::NeverCame][..]));
+        assert_eq!(absence(2), Some(&[Presence::OnlyForeign { datagrams: 2 }][..]));
+        let headline = |number: usize| read.scans[number].completeness().unwrap().headline;
+        assert!(headline(1).starts_with("LOST 1 of 16 frames"), "{}", headline(1));
+        let written = read.encode();
+        assert_eq!(written[8], 2);
+        assert_eq!(Superblock::decode(&written), Ok(read));
+    }
+
+    #[test]
+    fn an_index_takes_scans_while_it_has_room_for_all_of_their_facts() {
+        let mut full = superblock(0);
+        let mut next = superblock(200).scans.into_iter().cycle();
+        while full.has_room() {
+            let mut scan = next.next().unwrap();
+            scan.uuid = Uuid::from_u128(full.scans.len() as u128);
+            scan.state = State::Recording;
+            full.scans.push(scan.clone());
+            let threads: Vec<_> = (0..MOST_FACTS as u16).collect();
+            let flow =
+                |thread| Flow { thread, presence: vec![Presence::NeverCame], ..Flow::default() };
+            let account =
+                Account { flows: threads.into_iter().map(flow).collect(), ..of_four_seconds() };
+            let many = full.scans.len().is_multiple_of(2);
+            (scan.state, scan.planned) = (State::Sealed, Some(plan(4)));
+            scan.extract = many.then(|| Extract::from(&account));
+            full.replace(&mut scan);
+            assert_eq!(full.scans.last(), Some(&scan));
+            let unnamed = scan.extract.map_or(0, |it| it.unnamed_threads);
+            // The plan and two time ranges take the place of three of the names.
+            assert_eq!(unnamed, if many { 3 } else { 0 });
+        }
+        assert!(full.scans.len() > 150, "{}", full.scans.len());
+        assert_eq!(Superblock::decode(&full.encode()), Ok(full));
+    }
+
+    #[test]
+    fn a_full_index_of_version_1_keeps_its_scans_though_their_facts_lack_room() {
+        let mut full = superblock(0);
+        let old = |number: u128| {
+            let mut scan = superblock(1).scans.remove(0);
+            (scan.uuid, scan.state) = (Uuid::from_u128(number), State::Recording);
+            (scan.planned, scan.extract) = (None, None);
+            scan
+        };
+        full.scans = (0..MOST_SCANS as u128).map(old).collect();
+        assert!(!full.has_room());
+        let mut recovered = full.scans[7].clone();
+        recovered.state = State::Recovered;
+        recovered.extract =
+            Some(Extract { presence: vec![Presence::NotKnown], ..Extract::default() });
+        full.replace(&mut recovered);
+        assert_eq!(recovered.extract, Some(Extract::default()));
+        assert_eq!(Superblock::decode(&full.encode()), Ok(full));
     }
 
     #[test]
@@ -781,7 +901,7 @@ mod tests {
 
     #[test]
     fn a_copy_reads_back_with_as_many_scans_as_it_holds() {
-        for scans in [0, 1, 12, MOST_SCANS] {
+        for scans in [0, 1, 12, 400] {
             let superblock = superblock(scans);
             assert_eq!(Superblock::decode(&superblock.encode()), Ok(superblock), "{scans}");
         }
@@ -807,8 +927,11 @@ mod tests {
         assert_eq!(Superblock::decode(&copy[..50]), Err(Error::Length { bytes: 50 }));
         assert!(matches!(Superblock::decode(&copy[..5000]), Err(Error::Length { .. })));
         let mut later = copy.clone();
-        later[8] = 2;
-        assert_eq!(Superblock::decode(&later), Err(Error::Version { version: 2 }));
+        for version in [0, 3] {
+            later[8] = version;
+            let version = version.into();
+            assert_eq!(Superblock::decode(&later), Err(Error::Version { version }));
+        }
         for place in [12, 16, 100, 4096, 5000, COPY_BYTES - 1] {
             let mut damaged = copy.clone();
             damaged[place] ^= 1;
@@ -824,6 +947,13 @@ mod tests {
         let mut long = superblock(1);
         long.scans[0].bytes = 1 << 40;
         assert!(matches!(Superblock::decode(&long.encode()), Err(Error::Scan { .. })));
+        let mut facts = superblock(1).encode();
+        facts[4096 + 76..4096 + 80].copy_from_slice(&u32::MAX.to_le_bytes());
+        facts[12..16].fill(0);
+        let crc = crc32c::crc32c(&facts);
+        facts[12..16].copy_from_slice(&crc.to_le_bytes());
+        let refused = Superblock::decode(&facts).unwrap_err();
+        assert!(refused.to_string().contains("so many facts"), "{refused}");
     }
 
     #[test]
@@ -846,7 +976,7 @@ mod tests {
         #[test]
         fn a_scan_of_any_bytes_is_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 512)) {
             let raw = RawScan::read_from_bytes(&bytes[..]).unwrap();
-            if let Ok(scan) = StoredScan::of_raw(&raw) {
+            if let Ok(scan) = StoredScan::of_raw(&raw, &[]) {
                 prop_assert!(usize::from(raw.state) < STATES.len());
                 prop_assert!(!scan.name.to_string().is_empty());
             }

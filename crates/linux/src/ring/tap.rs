@@ -1,4 +1,4 @@
-//! Taps: readers of the newest written block of each stream. They can neither slow a recording nor lose anything of it.
+//! Taps: readers of the newest written block of each stream. No capture thread waits for one.
 //!
 //! ```text
 //! capture thread: a written block comes back ──► TapFeed::written ──► the newest block of its stream
@@ -8,7 +8,8 @@
 //!
 //! A feed keeps one block of each stream, and only while there are taps. The capture thread never waits: if a tap is
 //! copying the kept block, the new one goes to the pool, and the tap has skipped it. If no block is free, the capture
-//! thread takes the kept block back. A tap that hangs holds no block, because it has a copy.
+//! thread takes the kept block back. A tap that hangs holds no block, because it has a copy. While a tap copies (a millisecond
+//! for 4 MiB), the pool has one block less.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -472,7 +472,7 @@ mod tests {
         let drive: BenchResult =
             serde_json::from_str(include_str!("../../tests/data/drive.json")).unwrap();
         let mut other = drive.clone();
-        let duty = DutyRun { record_s: 40.0, pause_s: 20.0, scans: vec![] };
+        let duty = DutyRun { record_s: 40.0, pause_s: 20.0, ..DutyRun::default() };
         other.continuous.as_mut().unwrap().duty = Some(duty);
         let found = compare(&drive, &other, 0.05).circumstances;
         assert!(found.len() == 1 && found[0].values[1].ends_with("40 s / 20 s"), "{found:?}");

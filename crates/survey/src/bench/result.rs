@@ -447,6 +447,12 @@ pub struct DutyRun {
     pub record_s: f64,
     /// Seconds of the pause after each scan.
     pub pause_s: f64,
+    /// Seconds from the start of the first scan to the end of the run; 0 in a document of an earlier version.
+    #[serde(default)]
+    pub lasted_s: f64,
+    /// Whole cycles, each a scan and its pause, by which the run is judged; absent in a document of an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cycles: Option<u64>,
     /// Every scan that began.
     pub scans: Vec<ScanRun>,
 }
@@ -766,10 +772,33 @@ pub struct Verdict {
     pub sustained: ByteRate,
     /// True if the sustained rate is sufficient.
     pub holds: bool,
+    /// True if the run was too short to show whether it is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub not_shown: bool,
     /// The ratio of `sustained` to `required`, less 1.
     pub margin: f64,
     /// The verdict as a sentence.
     pub sentence: String,
+}
+
+impl Verdict {
+    /// Returns the verdict as a word.
+    pub fn word(&self) -> &'static str {
+        match (self.holds, self.not_shown) {
+            (true, _) => "HOLDS",
+            (false, true) => "NOT SHOWN",
+            (false, false) => "DOES NOT HOLD",
+        }
+    }
+
+    /// Returns it as the word of a page of many kinds of tests.
+    pub fn grade(&self) -> &'static str {
+        match (self.holds, self.not_shown) {
+            (true, _) => "PASS",
+            (false, true) => "NOT SHOWN",
+            (false, false) => "FAIL",
+        }
+    }
 }
 
 /// A note for the reader of the report.

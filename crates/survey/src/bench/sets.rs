@@ -122,6 +122,23 @@ pub fn has_wrong_data(result: &BenchResult) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::result::{Kind, Verdict};
+
+    #[test]
+    fn set_that_does_not_show_the_rate_has_not_passed() {
+        let required = ByteRate(1);
+        let all = |holds, not_shown| {
+            let (sustained, margin, sentence) = (required, 0.0, String::new());
+            let in_bits = false;
+            let verdict =
+                Verdict { required, in_bits, sustained, holds, not_shown, margin, sentence };
+            let result = BenchResult::new(Kind::Disk, Default::default());
+            let result = BenchResult { verdict: Some(verdict), ..result };
+            SetsResult::new(Some(required), vec![SetResult { name: "A".into(), result }], vec![])
+        };
+        assert!(all(true, false).passed);
+        assert!(!all(false, true).passed && !all(false, false).passed);
+    }
 
     #[test]
     fn a_set_is_a_name_and_its_targets() {

@@ -45,8 +45,13 @@ pub fn top(result: &BenchResult) -> Markup {
 pub fn banners(result: &BenchResult) -> Markup {
     html! {
         @if let Some(verdict) = &result.verdict {
-            div class=(if verdict.holds { "banner good" } else { "banner bad" }) role="status" {
-                strong { (if verdict.holds { "PASS" } else { "FAIL" }) }
+            @let class = match (verdict.holds, verdict.not_shown) {
+                (true, _) => "banner good",
+                (false, true) => "banner warn",
+                (false, false) => "banner bad",
+            };
+            div class=(class) role="status" {
+                strong { (verdict.grade()) }
                 p {
                     (verdict.sentence.trim_end_matches('.'))
                     ". Asked for: " (text::requested(verdict))

@@ -92,8 +92,7 @@ fn verdict(result: &BenchResult) -> String {
         told += "\nINTERRUPTED: what stands here was measured; the rest is not there, and there is no verdict.\n";
     }
     if let Some(verdict) = &result.verdict {
-        let word = if verdict.holds { "PASS" } else { "FAIL" };
-        told += &format!("\n{word}: {}\n", verdict.sentence);
+        told += &format!("\n{}: {}\n", verdict.grade(), verdict.sentence);
     }
     told
 }

@@ -70,7 +70,7 @@ impl Drive {
     /// The worst verdict of several runs.
     fn verdict(&self) -> Option<&Verdict> {
         let verdicts = self.results.iter().filter_map(|result| result.verdict.as_ref());
-        verdicts.min_by_key(|verdict| (verdict.holds, verdict.sustained.0))
+        verdicts.min_by_key(|verdict| (verdict.holds, verdict.not_shown, verdict.sustained.0))
     }
 
     /// The four figures of a drive: peak and continuous, write and read.
@@ -199,6 +199,7 @@ fn table(drives: &[Drive]) -> (Vec<String>, Vec<Vec<String>>) {
             row.push(match drive.verdict() {
                 None => "not judged".into(),
                 Some(verdict) if verdict.holds => "HOLDS".into(),
+                Some(verdict) if verdict.not_shown => "NOT SHOWN".into(),
                 Some(verdict) => format!("NO, {}", both(verdict.sustained)),
             });
         }

@@ -53,8 +53,8 @@ use crate::verbs::sending;
 /// Rates are in MB/s (10⁶ bytes). If the rate drops for good, the rate after the drop counts.
 ///
 /// Exit codes: 0 the disk sustains the rate of --require, or none was given; 1 it does not (with several
-/// sets: one of them does not), or data read back differs from the data written; 2 the target could not be
-/// measured, or the benchmark ended before it had a result.
+/// sets: one of them does not), the run was too short to show it, or data read back differs from the data
+/// written; 2 the target could not be measured, or the benchmark ended before it had a result.
 #[derive(Arguments)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
@@ -162,7 +162,8 @@ struct LongArgs {
     #[arg(long, value_name = "RATE")]
     rate: Option<ByteRate>,
     /// Write in a duty cycle of scans and pauses, for example 40s/20s. The ring drains in the pause; the rates are those of
-    /// the scans [default of --seconds: three cycles, with --quick one; always whole cycles]
+    /// the scans. Only whole cycles of scan and pause are judged: if --bytes or the space ends the run before the first one
+    /// is over, --require is NOT SHOWN [default of --seconds: three cycles, with --quick one; always whole cycles]
     #[arg(long, value_name = "SCAN/PAUSE")]
     duty: Option<Duty>,
     /// Block memory of the recording [default: 2 GiB, or a quarter of the free memory]

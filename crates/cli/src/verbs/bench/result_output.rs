@@ -59,7 +59,9 @@ pub fn judge(
         false => format!("{what} sustains only {told}; {requested} were required."),
     };
     let sustained = ByteRate(sustained as u64);
-    result.verdict = Some(Verdict { required, in_bits, sustained, holds, margin, sentence });
+    let not_shown = false;
+    result.verdict =
+        Some(Verdict { required, in_bits, sustained, holds, not_shown, margin, sentence });
 }
 
 impl ResultOutput {

@@ -411,13 +411,12 @@ fn promises(result: &BenchResult) -> String {
         text.push('\n');
     }
     if let Some(verdict) = &result.verdict {
-        let word = if verdict.holds { "HOLDS" } else { "DOES NOT HOLD" };
-        let _ = writeln!(
-            text,
-            "{word}: {} (margin {:+.0} %)",
-            verdict.sentence,
-            verdict.margin * 100.0
-        );
+        let _ = write!(text, "{}: {}", verdict.word(), verdict.sentence);
+        // A run that shows nothing has no margin.
+        match verdict.not_shown {
+            true => text.push('\n'),
+            false => text += &format!(" (margin {:+.0} %)\n", verdict.margin * 100.0),
+        }
     }
     text
 }
@@ -511,6 +510,7 @@ mod tests {
             required: rate,
             sustained: ByteRate(1_000_000_000),
             holds: false,
+            not_shown: false,
             margin: -0.5,
             sentence: format!("{rate} is not held by any ring"),
         });

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::ensure;
 use fullbore_core::account::Terms;
-use fullbore_core::completeness::Completeness;
+use fullbore_core::completeness::{Completeness, Planned};
 use fullbore_core::device::{Kind, StoredScan};
 use fullbore_core::manifest::State;
 use fullbore_core::units::ByteSize;
@@ -124,6 +124,10 @@ fn of_scan(known: &Known, device: &std::path::Path) -> String {
         scan.first,
         held(scan),
     );
+    if let Some(Planned { begin, end }) = scan.planned {
+        let time = |time: Option<Tai>| time.map_or("any time".into(), |time| format!("{time:.3}"));
+        text += &format!("  planned   {} – {}\n", time(begin), time(end));
+    }
     if let Some(Completeness { headline, explanation, .. }) = completeness {
         text += &format!("  {headline}\n  {explanation}\n");
     }

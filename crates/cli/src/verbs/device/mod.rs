@@ -21,6 +21,7 @@ use fullbore_time::Tai;
 use serde::Serialize;
 
 use crate::account_table::columns;
+use crate::glance::{self, Paper};
 use crate::hint::{explained, explained_of};
 use crate::output::{self, Output};
 
@@ -164,39 +165,44 @@ pub fn words(status: &Status) -> String {
 
 /// `recover device:PATH[?scan=…]`.
 pub fn recover(texts: &[String], output: Output) -> anyhow::Result<ExitCode> {
-    let mut code = output::GOOD;
     for text in texts {
         let end = parse(text)?;
         let recovered = recover_scans(&end.path, end.scan.as_ref()).map_err(explained)?;
-        if recovered.iter().any(|it| it.cut_blocks > 0) {
-            code = output::FOUND;
-        }
         output.tell(&recovered, || recovered_text(&recovered))?;
     }
-    Ok(ExitCode::from(code))
+    // Blocks that are cut off were never durable.
+    Ok(ExitCode::from(output::GOOD))
 }
 
 fn recovered_text(recovered: &[Recovered]) -> String {
     if recovered.is_empty() {
         return "no unsealed scans\n".into();
     }
-    let line = |it: &Recovered| {
-        let Recovered { scan, durable_blocks, checked_blocks, cut_blocks } = it;
-        let mut text = format!(
-            "{} recovered: {} in {} ({durable_blocks} durable, {checked_blocks} of the last round checked)\n",
-            scan.name,
-            ByteSize(scan.bytes),
-            output::count(scan.blocks as usize, "block"),
-        );
-        if *cut_blocks > 0 {
-            text += &format!(
-                "  {} after the last durable mark not whole and cut off\n",
-                output::count(*cut_blocks as usize, "block")
-            );
-        }
-        text
+    let paper = Paper::of_stdout();
+    let lines = recovered.iter().flat_map(|it| recovered_lines(it, paper));
+    lines.map(|line| line + "\n").collect()
+}
+
+fn recovered_lines(it: &Recovered, paper: Paper) -> Vec<String> {
+    let Recovered { scan, completeness, durable_blocks, checked_blocks, cut_blocks } = it;
+    let what = format!(
+        "{} recovered: {} in {} ({durable_blocks} durable, {checked_blocks} of the last round checked)",
+        scan.name,
+        ByteSize(scan.bytes),
+        output::count(scan.blocks as usize, "block"),
+    );
+    let mut lines = match completeness {
+        Some(it) => glance::headline(paper, it, &what),
+        None => vec![what],
     };
-    recovered.iter().map(line).collect()
+    lines.extend(completeness.iter().flat_map(|it| paper.fact(&it.explanation)));
+    if *cut_blocks > 0 {
+        let blocks = output::count(*cut_blocks as usize, "block");
+        lines.extend(
+            paper.fact(&format!("{blocks} after the last durable mark not whole: cut off")),
+        );
+    }
+    lines
 }
 
 /// `rm device:PATH?scan=…`: removes scans from the index.

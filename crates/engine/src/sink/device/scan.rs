@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fullbore_capture::{SourceEnd, StreamMetrics};
-use fullbore_core::account::{Account, CountedBy, Terms};
+use fullbore_core::account::{Account, CountedBy};
 use fullbore_core::device::{
     Direction, End, Ending, Extract, Kind, NO_CHUNK_LEFT, Status, StoredScan, Word,
 };
-use fullbore_core::manifest::{Format, Manifest, State, Stream};
+use fullbore_core::manifest::{Fill, Format, Manifest, State, Stream};
 use fullbore_core::units::ByteRate;
 use fullbore_device::Error;
 use fullbore_formats::framed::FrameKind;
@@ -250,6 +250,9 @@ impl Index {
         self.scan.uuid = manifest.uuid;
         self.scan.begun = manifest.armed;
         self.scan.source.clone_from(&stream.source);
+        // A recorder that dies cannot store these any more.
+        self.scan.planned = manifest.planned;
+        self.scan.extract = Some(before_the_seal(stream));
         self.begun = true;
         self.volume.begin(&self.scan)?;
         Ok(warning)
@@ -259,7 +262,7 @@ impl Index {
         let described = described(&self.scan, stream);
         if described != self.scan {
             self.scan = described;
-            self.volume.update(&self.scan)?;
+            self.volume.update(&mut self.scan)?;
         }
         Ok(())
     }
@@ -280,14 +283,13 @@ impl Index {
             _ => (outcome.stream.bytes, outcome.stream.blocks),
         };
         scan.limit = device.span.shortened(scan.bytes).last();
-        // Bytes without frames are not counted.
-        let account = outcome.account.filter(|account| account.counted_by != CountedBy::Bytes);
-        scan.terms = account.map_or(Terms::default(), |account| account.terms);
-        if let Some(account) = account {
-            scan.verdict = account.verdict;
+        // A limit in bytes may have ended it before its planned end.
+        scan.planned = manifest.planned;
+        if let Some(account) = outcome.account {
+            (scan.terms, scan.verdict) = (account.terms, account.verdict);
             scan.extract = Some(Extract::from(account));
         }
-        self.volume.update(&scan)?;
+        self.volume.update(&mut scan)?;
         self.scan = scan;
         Ok(())
     }
@@ -318,8 +320,17 @@ fn described(scan: &StoredScan, stream: &Stream) -> StoredScan {
         frame_bytes: if geometry.frame_bytes > 1 { geometry.frame_bytes } else { 0 },
         block_bytes: geometry.block_bytes,
         frames_per_second,
+        extract: Some(before_the_seal(stream)),
         ..scan.clone()
     }
+}
+
+/// What is known of the account of a stream while it is recorded: the number by which the records of its blocks count.
+fn before_the_seal(stream: &Stream) -> Extract {
+    // Frames in order of arrival are numbered as they came, which cannot show a loss.
+    let by_arrival = stream.format.is_frames() && stream.fill == Fill::Omit;
+    let counted_by = (!by_arrival).then(|| stream.counted_by());
+    Extract { counted_by, ..Extract::default() }
 }
 
 /// The index, which no thread leaves in a half-changed state.

@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use fullbore_core::completeness::{Planned, Status};
 use fullbore_core::device::{DeviceEnd, Word};
 use fullbore_core::endpoint::UdpSource;
+use fullbore_core::manifest::State;
 use fullbore_core::units::ByteSize;
 use fullbore_device::{Error, Volume};
 use fullbore_linux::clock::Clock;
@@ -83,17 +85,22 @@ fn refusal(plan: RecordingConfig) -> Error {
     }
 }
 
-/// Records until the limit.
+/// Sends datagrams, and records them until the limit.
 fn record(rig: &Rig, plan: RecordingConfig, datagrams: usize) -> Sealed {
     let recorder = arm(plan).unwrap();
     rig.send(datagrams);
+    run(recorder, &Arc::new(StopHandle::default()))
+}
+
+/// Records until the limit, or a stop.
+fn run(recorder: Recorder, control: &Arc<StopHandle>) -> Sealed {
     let mut sealed = None;
     let mut tell = |event: &Event| {
         if let Event::Sealed(it) = event {
             sealed = Some(it.as_ref().clone());
         }
     };
-    recorder.run(&Arc::new(StopHandle::default()), &mut tell).unwrap();
+    recorder.run(control, &mut tell).unwrap();
     sealed.expect("it is sealed")
 }
 
@@ -113,6 +120,54 @@ fn each_stream_goes_to_its_own_device() {
         assert_eq!(result.device, rig.path(number));
         assert!(content(&rig.path(number), bytes).iter().all(|&byte| byte == number as u8 + 1));
     }
+}
+
+#[test]
+fn the_index_of_each_device_keeps_the_plan_and_what_its_stream_does_not_cover() {
+    let rig = Rig::new(2);
+    let begin = Clock::new().now();
+    let planned = Planned { begin: Some(begin), end: Some(begin.plus_ns(5_000_000_000)) };
+    let recorder = arm(RecordingConfig { planned, ..rig.plan("&scan=r1_a") }).unwrap();
+    // Only the first stream gets data.
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for _ in 0..10 {
+        socket.send_to(&[1; DATAGRAM], ("127.0.0.1", rig.ports[0])).unwrap();
+    }
+    let control = Arc::new(StopHandle::default());
+    let stop = std::thread::spawn({
+        let control = control.clone();
+        move || {
+            std::thread::sleep(Duration::from_millis(600));
+            control.stop();
+        }
+    });
+    let sealed = run(recorder, &control);
+    stop.join().unwrap();
+    assert_eq!(sealed.completeness.status, Status::Incomplete);
+    for (number, account) in sealed.accounts.iter().enumerate() {
+        let volume = Volume::open_to_read(&rig.path(number)).unwrap();
+        let scan = &volume.superblock().scans[0];
+        assert_eq!(sealed.devices[number].scan.as_ref(), Some(scan), "what is told is stored");
+        assert_eq!(scan.planned, Some(planned));
+        let extract = scan.extract.as_ref().unwrap();
+        assert_eq!(extract.presence, account.presence);
+        let told = scan.completeness().unwrap();
+        assert_eq!((told.status, told.planned), (Status::Incomplete, Some(planned)));
+        assert!(told.uncovered.unwrap().ns > 4_000_000_000, "{}", told.headline);
+    }
+    assert!(sealed.accounts[1].never_came() && !sealed.accounts[0].never_came());
+}
+
+#[test]
+fn an_unsealed_scan_has_its_plan_in_the_index() {
+    let rig = Rig::new(1);
+    let start = Clock::new().now().plus_ns(3_600_000_000_000);
+    let planned = Planned { begin: Some(start), end: Some(start.plus_ns(1_000_000_000)) };
+    let waiting = RecordingConfig { planned, start: Some(start), ..rig.plan("&scan=r1_a") };
+    let _recorder = arm(waiting).unwrap();
+    let volume = Volume::open_to_read(&rig.path(0)).unwrap();
+    let scan = &volume.superblock().scans[0];
+    assert_eq!((scan.state, scan.planned), (State::Recording, Some(planned)));
 }
 
 #[test]

@@ -22,7 +22,6 @@ use std::time::{Duration, Instant};
 
 use fullbore_core::device::{
     BlockRecord, PAGE_BYTES, RECORD_BYTES, RECORDS_PER_PAGE, Span, Volume as Layout, checksum,
-    tag_of,
 };
 use fullbore_core::index;
 use fullbore_core::layout::ALIGNMENT;
@@ -34,6 +33,7 @@ use fullbore_linux::sys::memory::Region;
 use fullbore_linux::sys::uring::{Done, Ring};
 use fullbore_linux::writer_thread::WriterThread;
 use fullbore_store::{CaptureQueue, Farewell};
+use uuid::Uuid;
 
 use crate::sink::WriterLink;
 
@@ -439,12 +439,12 @@ impl Engine {
         };
         let Some(layout) = self.job.records else { return self.sync(blocks) };
         let stream_ref = self.stream_ref.as_ref().expect("a block of it was written");
-        self.write_records(layout, tag_of(stream_ref.scan), &records);
+        self.write_records(layout, stream_ref.scan, &records);
         self.round = Round::Recording(blocks);
     }
 
     /// Writes the pages that hold these records. The first page holds earlier records too.
-    fn write_records(&mut self, layout: Layout, tag: u64, records: &[(BlockRecord, u64)]) {
+    fn write_records(&mut self, layout: Layout, scan: Uuid, records: &[(BlockRecord, u64)]) {
         let mut buffer = self.buffer.take().expect("one round writes records at a time");
         let within = self.records_written as usize % RECORDS_PER_PAGE;
         let first_page = self.records_written - within as u64;
@@ -455,7 +455,7 @@ impl Engine {
         let mut at = within * RECORD_BYTES;
         for (record, _) in records {
             let record = BlockRecord { round: self.rounds, ..*record };
-            buffer[at..at + RECORD_BYTES].copy_from_slice(&record.encode(tag));
+            buffer[at..at + RECORD_BYTES].copy_from_slice(&record.encode(scan));
             at += RECORD_BYTES;
         }
         let bytes = at.next_multiple_of(PAGE_BYTES);
@@ -552,6 +552,7 @@ fn record(block: &index::Block, round: u32, offset: u64) -> BlockRecord {
         frames: block.frames,
         present: block.present,
         time: block.time,
+        seen: Some(block.seen),
         offset,
     }
 }

@@ -295,13 +295,14 @@ fn summary(
     if duty.is_some() {
         continuous::duty::place_in_time(&mut cliffs, &written.trace);
     }
-    let settled = settled::stretch(&cliffs, settings.capacity, &service, duty);
-    let service = settled::service(service, settled.as_ref());
+    let of_cycles = duty.map(|duty| (duty, written.lasted));
+    let judged = settled::judged(service, &cliffs, settings.capacity, of_cycles);
+    let settled::Judged { settled, service, bytes, seconds, cycles } = judged;
     let run = verdict::Run {
         pace: request.pace,
         overrun_bytes: written.overrun_bytes,
-        bytes: written.bytes,
-        seconds: written.elapsed.as_secs_f64(),
+        bytes,
+        seconds,
         settled,
         duty,
     };
@@ -314,7 +315,7 @@ fn summary(
         paced: request.pace,
         overrun_bytes: written.overrun_bytes,
         wrap: request.wrap.map(|bytes| ByteSize(bytes * places.len() as u64)),
-        duty: duty.map(|duty| continuous::duty::told(&written.trace, duty, written.fed_for)),
+        duty: duty.zip(cycles).map(|(duty, cycles)| continuous::duty::told(written, duty, cycles)),
         ring: ByteSize(request.ring_bytes),
         worst_windows: analysis::worst_windows(&active),
         stalls: analysis::stalls(&active),

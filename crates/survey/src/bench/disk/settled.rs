@@ -5,7 +5,10 @@
 //!             ▔▔▔▔▔▔╲▁▁▁▁▁▁▁▁▁▁▁▁▁▁    … none given: the last one counts, the settled rate
 //! ```
 //!
-//! The mean across a cliff is a rate at which the disk never settles, so it is not used.
+//! The mean across a cliff is a rate at which the disk never settles, so it is not used. In a duty cycle, the part of a
+//! run that does not fill a cycle is not used either.
+
+use std::time::Duration;
 
 use fullbore_core::duty::Duty;
 use fullbore_core::ring_sim::Service;
@@ -15,10 +18,58 @@ use crate::bench::result::{Cliff, Settled};
 
 const NS_PER_S: f64 = 1e9;
 
+/// The part of a run that is judged.
+pub struct Judged {
+    /// The selected stretch, if the run has a cliff.
+    pub settled: Option<Settled>,
+    /// The service of the disk in that part.
+    pub service: Service,
+    /// Bytes of the run, up to the end of the last whole cycle.
+    pub bytes: u64,
+    /// Seconds of the run, up to there.
+    pub seconds: f64,
+    /// The number of whole cycles; `None` without a duty cycle. If there is none, the whole run is in `service`.
+    pub cycles: Option<u64>,
+}
+
+/// Selects the part of a run of this length that is judged. In a duty cycle only whole cycles count: a scan without its
+/// pause shows neither that the ring held it, nor that the pause drains the ring.
+pub fn judged(
+    whole: Service,
+    cliffs: &[Cliff],
+    capacity: Option<u64>,
+    duty: Option<(Duty, Duration)>,
+) -> Judged {
+    let Some((duty, lasted)) = duty else { return judged_as_it_is(whole, cliffs, capacity, None) };
+    let cycles = duty.whole_cycles(lasted);
+    let end_ns = cycles.saturating_mul(duty.cycle_ns());
+    let is_within = |cliff: &Cliff| cliff.at_s * NS_PER_S < end_ns as f64;
+    let (within, beyond) = cliffs.split_at(cliffs.partition_point(is_within));
+    // Behind this cliff the disk is slower, and there is no whole cycle.
+    let is_hidden = |cliff: &Cliff| capacity.is_none_or(|capacity| capacity > cliff.position);
+    if cycles == 0 || beyond.first().is_some_and(is_hidden) {
+        return Judged { cycles: Some(0), ..judged_as_it_is(whole, cliffs, capacity, Some(duty)) };
+    }
+    let counted = if lasted.as_nanos() > u128::from(end_ns) { whole.before(end_ns) } else { whole };
+    Judged { cycles: Some(cycles), ..judged_as_it_is(counted, within, capacity, Some(duty)) }
+}
+
+fn judged_as_it_is(
+    whole: Service,
+    cliffs: &[Cliff],
+    capacity: Option<u64>,
+    duty: Option<Duty>,
+) -> Judged {
+    let settled = stretch(cliffs, capacity, &whole, duty);
+    let (bytes, seconds) = (whole.bytes(), whole.end_ns() as f64 / NS_PER_S);
+    let service = service(whole, settled.as_ref());
+    Judged { settled, service, bytes, seconds, cycles: None }
+}
+
 /// The stretch between cliffs in which the given capacity ends, or the last one. `None` if the run has no cliff.
 ///
 /// In a duty cycle a stretch begins with a scan.
-pub fn stretch(
+fn stretch(
     cliffs: &[Cliff],
     capacity: Option<u64>,
     whole: &Service,
@@ -54,7 +105,7 @@ fn next_scan(from_ns: u64, end_ns: u64, duty: Duty) -> u64 {
 }
 
 /// The service of the disk in the selected stretch.
-pub fn service(whole: Service, settled: Option<&Settled>) -> Service {
+fn service(whole: Service, settled: Option<&Settled>) -> Service {
     let Some(settled) = settled else { return whole };
     let ns = |seconds: f64| (seconds * NS_PER_S) as u64;
     let end = settled.before_cliff.then(|| ns(settled.at_s + settled.seconds));
@@ -110,7 +161,7 @@ mod tests {
     }
 
     /// The whole run, its cliffs and the selected stretch.
-    fn judged(
+    fn selected(
         levels: &[(f64, f64)],
         capacity: Option<u64>,
     ) -> (Service, Vec<Cliff>, Option<Settled>) {
@@ -122,14 +173,14 @@ mod tests {
     }
 
     fn held(levels: &[(f64, f64)], capacity: Option<u64>) -> f64 {
-        let (whole, _, settled) = judged(levels, capacity);
+        let (whole, _, settled) = selected(levels, capacity);
         service(whole, settled.as_ref()).rate_for(64 * MB).0 as f64 / 1e6
     }
 
     #[test]
     fn after_a_cliff_the_settled_rate_counts() {
         let levels = [(8.0, 140e6), (22.0, 45e6)];
-        let (whole, cliffs, settled) = judged(&levels, None);
+        let (whole, cliffs, settled) = selected(&levels, None);
         assert_eq!(cliffs.len(), 1, "{cliffs:?}");
         assert!(whole.mean() > ByteRate(65 * MB), "the mean is {}", whole.mean());
         let rate = held(&levels, None);
@@ -141,7 +192,7 @@ mod tests {
     #[test]
     fn a_capacity_that_ends_before_the_cliff_is_judged_by_the_rate_before_it() {
         let levels = [(10.0, 200e6), (20.0, 100e6), (30.0, 40e6)];
-        let (_, cliffs, _) = judged(&levels, None);
+        let (_, cliffs, _) = selected(&levels, None);
         assert_eq!(cliffs.len(), 2, "{cliffs:?}");
         for (capacity, least, most) in [
             (Some(1_500 * MB), 190.0, 202.0),
@@ -156,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_run_without_a_cliff_counts_whole() {
-        let (whole, _, settled) = judged(&[(20.0, 100e6)], None);
+        let (whole, _, settled) = selected(&[(20.0, 100e6)], None);
         assert_eq!((settled, told(None)), (None, String::new()));
         let mean = whole.mean();
         assert_eq!(service(whole, None).mean(), mean);
@@ -171,6 +222,44 @@ mod tests {
         assert_eq!(next_scan(32 * s, 50 * s, duty), 30 * s, "no whole scan is behind it");
     }
 
+    /// The judged part of a run in a duty cycle of 40 s / 20 s on this disk.
+    fn in_cycles(levels: &[(f64, f64)], capacity: Option<u64>) -> Judged {
+        let duty = "40s/20s".parse().unwrap();
+        let trace = recorded(levels);
+        let whole = Service::new(analysis::turns(&trace, false), FILLING).in_duty(Some(duty));
+        let cliffs = cliff::cliffs(&analysis::over_position(&trace), Default::default());
+        let lasted = Duration::from_secs_f64(levels.iter().map(|(seconds, _)| seconds).sum());
+        judged(whole, &cliffs, capacity, Some((duty, lasted)))
+    }
+
+    #[test]
+    fn only_whole_cycles_of_a_run_are_judged() {
+        for (seconds, cycles, judged_s) in
+            [(30.0, 0, 30), (59.0, 0, 59), (60.0, 1, 60), (119.0, 1, 60), (150.0, 2, 120)]
+        {
+            let judged = in_cycles(&[(seconds, 100e6)], None);
+            assert_eq!(judged.cycles, Some(cycles), "{seconds} s");
+            let bytes = judged.service.bytes() / MB;
+            assert!(bytes.abs_diff(100 * judged_s) <= 4, "{seconds} s: {bytes} MB");
+            assert!((judged.seconds - judged_s as f64).abs() < 0.1, "{seconds} s");
+        }
+    }
+
+    #[test]
+    fn cliff_without_a_whole_cycle_behind_it_leaves_nothing_to_judge_by() {
+        let falling = [(130.0, 100e6), (40.0, 30e6)];
+        assert_eq!(in_cycles(&falling, None).cycles, Some(0));
+        let before = in_cycles(&falling, Some(10_000 * MB));
+        assert_eq!((before.cycles, before.settled), (Some(2), None));
+        let longer = in_cycles(&[(130.0, 100e6), (110.0, 30e6)], None);
+        assert_eq!(longer.cycles, Some(4));
+        assert_eq!(
+            longer.settled.map(|it| it.at_s),
+            Some(180.0),
+            "the first scan behind the cliff"
+        );
+    }
+
     proptest! {
         #[test]
         fn no_rate_above_the_settled_one_is_held(
@@ -180,7 +269,7 @@ mod tests {
             drop in 0.15..0.6f64,
         ) {
             let levels = [(before_s, fast), (after_s, fast * drop)];
-            let (_, cliffs, _) = judged(&levels, None);
+            let (_, cliffs, _) = selected(&levels, None);
             prop_assume!(cliffs.len() == 1);
             let rate = held(&levels, None);
             // One bin of the curve may hold blocks of both levels.

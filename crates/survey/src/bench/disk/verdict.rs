@@ -1,5 +1,6 @@
 //! Evaluates the measurements: rings and rates, recommendation, data sheet, endurance, verdict.
 
+use fullbore_core::completeness::counted;
 use fullbore_core::duty::Duty;
 use fullbore_core::ring_sim::Service;
 use fullbore_core::units::{ByteRate, ByteSize};
@@ -127,6 +128,9 @@ pub fn judge(result: &mut BenchResult, settings: &Settings) {
     // An interrupted run neither meets nor misses the requirement.
     let required = settings.require.filter(|_| !result.interrupted);
     result.verdict = required.and_then(|required| verdict(result, required, settings.in_bits));
+    if let Some(short) = result.continuous.as_ref().and_then(shorter_than_its_cycle) {
+        result.note(Level::Warning, short);
+    }
     if let Some(short) = shorter_than_its_capacity(result.continuous.as_ref(), settings.capacity) {
         result.note(Level::Warning, short);
     }
@@ -135,6 +139,38 @@ pub fn judge(result: &mut BenchResult, settings: &Settings) {
     {
         result.note(Level::Warning, short);
     }
+}
+
+/// A note that the run shows nothing of its duty cycle.
+fn shorter_than_its_cycle(long: &Continuous) -> Option<String> {
+    let needed = missing_cycle(long)?;
+    Some(format!("the rates and rings are not those of a duty cycle: {needed}"))
+}
+
+/// Says that there is no whole cycle by which the run can be judged, and how long it has to be.
+fn missing_cycle(long: &Continuous) -> Option<String> {
+    let duty = long.duty.as_ref().filter(|duty| duty.cycles == Some(0))?;
+    let cycle_s = duty.record_s + duty.pause_s;
+    let before = (duty.lasted_s / cycle_s).floor();
+    let needed = before + 1.0;
+    let rate = long.paced.map_or(long.write.rate, |rate| rate.0 as f64);
+    // At full speed each pause writes as much as the ring may hold.
+    let drained = if long.paced.is_some() { 0.0 } else { long.recommended.ring.0 as f64 };
+    let bytes = ByteSize((needed * (rate * duty.record_s + drained)) as u64);
+    let why = match before > 0.0 {
+        false => format!(
+            "the run ended after {}, and one cycle of scan and pause lasts {cycle_s} s",
+            seconds(duty.lasted_s)
+        ),
+        true => format!(
+            "the rate fell after the last whole cycle, and the run ended after {}",
+            seconds(duty.lasted_s)
+        ),
+    };
+    Some(format!(
+        "{why}; write for {} s at least, which is about {bytes} here (--bytes, --full or --wrap)",
+        needed * cycle_s
+    ))
 }
 
 /// A note that less was written than the recording will write: a cliff may follow.
@@ -215,28 +251,41 @@ fn verdict(result: &BenchResult, required: ByteRate, in_bits: bool) -> Option<Ve
     };
     let requested = format!("{}{}", told(required), at(long.duty.as_ref()));
     let sustained = long.recommended.sustained;
+    let margin = sustained.0 as f64 / required.0.max(1) as f64 - 1.0;
+    let told_as = |holds, not_shown, sentence| {
+        Some(Verdict { required, in_bits, sustained, holds, not_shown, margin, sentence })
+    };
+    // What was lost at this rate or a lower one is lost in a longer run too.
+    let is_lost = long.overrun_bytes > 0 && long.paced.is_some_and(|rate| rate <= required);
+    if let Some(needed) = missing_cycle(long).filter(|_| !is_lost) {
+        return told_as(false, true, format!("{requested} is not shown to be held: {needed}"));
+    }
     let holds = sustained >= required && (long.paced.is_none() || long.overrun_bytes == 0);
     let needed = long.ring_for_rate.iter().find(|row| row.rate == required);
     let (ring, sustains) = (long.recommended.ring, told(sustained));
     let after = settled::told(long.settled.as_ref());
-    let judged_s = long.settled.map_or(long.write.seconds, |it| it.seconds);
+    let cycles = long.duty.as_ref().and_then(|duty| Some((duty, duty.cycles?)));
+    let over = match (long.settled, cycles) {
+        (Some(settled), _) => seconds(settled.seconds),
+        (None, None) => seconds(long.write.seconds),
+        (None, Some((duty, cycles))) => format!(
+            "{} ({})",
+            counted(cycles, "whole cycle"),
+            seconds(cycles as f64 * (duty.record_s + duty.pause_s))
+        ),
+    };
+    let is_paced_above = long.paced.is_some_and(|rate| rate >= required);
+    let not_shown = !holds && is_paced_above && long.overrun_bytes == 0;
     let sentence = match (holds, needed) {
         (true, Some(row)) if long.paced.is_none() => format!(
             "{requested} is held: {} of a ring of {ring} were needed over {}{after}",
-            row.ring,
-            seconds(judged_s)
+            row.ring, over
         ),
-        (true, _) => {
-            format!("{requested} is held: nothing was lost in {}{after}", seconds(judged_s))
-        }
-        (false, _)
-            if long.paced.is_some_and(|rate| rate >= required) && long.overrun_bytes == 0 =>
-        {
-            format!(
-                "{requested} is not shown to be held: nothing was lost, but with the last sync it was \
-                 {sustains}; write for longer, or at a --rate somewhat above what is required"
-            )
-        }
+        (true, _) => format!("{requested} is held: nothing was lost in {over}{after}"),
+        (false, _) if not_shown => format!(
+            "{requested} is not shown to be held: nothing was lost, but with the last sync it was \
+             {sustains}; write for longer, or at a --rate somewhat above what is required"
+        ),
         (false, Some(row)) if !row.unbounded => format!(
             "{requested} is not held: it needs a ring of {}, and a ring of {ring} holds {sustains}{after}",
             row.ring
@@ -245,12 +294,13 @@ fn verdict(result: &BenchResult, required: ByteRate, in_bits: bool) -> Option<Ve
             format!("{requested} is not held by any ring: the target sustains {sustains}{after}")
         }
     };
-    let margin = sustained.0 as f64 / required.0.max(1) as f64 - 1.0;
-    Some(Verdict { required, in_bits, sustained, holds, margin, sentence })
+    told_as(holds, not_shown, sentence)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use fullbore_core::ring_sim::Turn;
     use proptest::prelude::*;
 
@@ -383,6 +433,7 @@ mod tests {
         let late = paced(8.0, 400 * MB);
         assert!(!late.holds && late.sustained == ByteRate(250 * MB), "{late:?}");
         assert!(late.sentence.contains("last sync"), "{}", late.sentence);
+        assert_eq!(late.word(), "NOT SHOWN");
     }
 
     #[test]
@@ -408,6 +459,71 @@ mod tests {
         assert_eq!(notes(2000 * MB), []);
         let [note] = &notes(500 * MB)[..] else { panic!("one note") };
         assert!(note.text.starts_with("500 MB in 5.0 s were written"), "{}", note.text);
+    }
+
+    /// The result of a run of this many seconds in a duty cycle of 40 s / 20 s, on a disk of 100 MB/s that is never idle.
+    fn in_cycles(run_s: u64, pace: Option<u64>, overrun_bytes: u64) -> BenchResult {
+        let duty: Duty = "40s/20s".parse().unwrap();
+        let lasted = Duration::from_secs(run_s);
+        let turns = (1..=25 * run_s).map(|n| at_once(n * 40_000_000, 4 * MB));
+        let service = Service::new(turns.collect(), 36 * MB).in_duty(Some(duty));
+        let judged = settled::judged(service, &[], None, Some((duty, lasted)));
+        let settled::Judged { service, bytes, seconds, cycles, .. } = judged;
+        let pace = pace.map(|rate| ByteRate(rate * MB));
+        let run = Run { pace, overrun_bytes, bytes, seconds, settled: None, duty: Some(duty) };
+        let lasted_s = lasted.as_secs_f64();
+        let told = DutyRun { record_s: 40.0, pause_s: 20.0, lasted_s, cycles, scans: vec![] };
+        let ring_for_rate = rings(&service, Some(ByteRate(140 * MB)));
+        let long = long(&service, 2000 * MB, &run);
+        result(Some(Continuous { duty: Some(told), ring_for_rate, ..long }))
+    }
+
+    fn required(result: &BenchResult, rate: u64) -> Verdict {
+        verdict(result, ByteRate(rate * MB), false).unwrap()
+    }
+
+    #[test]
+    fn run_shorter_than_a_cycle_shows_no_rate_of_a_duty_cycle() {
+        for run_s in [10, 40, 59] {
+            let result = in_cycles(run_s, None, 0);
+            for rate in [1, 140, 1000] {
+                let told = required(&result, rate);
+                assert_eq!(
+                    (told.holds, told.word()),
+                    (false, "NOT SHOWN"),
+                    "{run_s} s, {rate} MB/s"
+                );
+                assert!(told.sentence.contains("one cycle of scan and pause lasts 60 s"));
+                assert!(told.sentence.contains("write for 60 s at least"), "{}", told.sentence);
+            }
+        }
+        let mut result = in_cycles(40, None, 0);
+        judge(&mut result, &Settings { require: None, ..settings() });
+        let [note] = &result.notes[..] else { panic!("{:?}", result.notes) };
+        assert!(note.text.starts_with("the rates and rings are not those of a duty cycle: "));
+    }
+
+    #[test]
+    fn run_of_whole_cycles_is_judged_by_them_alone() {
+        for (run_s, cycles) in [(60, "1 whole cycle (60 s)"), (150, "2 whole cycles (120 s)")] {
+            let result = in_cycles(run_s, None, 0);
+            // A scan leaves 1600 MB in the ring, and the pause writes 2000 MB.
+            let held = required(&result, 140);
+            assert_eq!(held.word(), "HOLDS", "{}", held.sentence);
+            let over = format!("were needed over {cycles}");
+            assert!(held.sentence.contains(&over), "{}", held.sentence);
+            let missed = required(&result, 151);
+            assert_eq!((missed.word(), missed.not_shown), ("DOES NOT HOLD", false));
+        }
+    }
+
+    #[test]
+    fn what_was_lost_in_a_part_of_a_cycle_is_not_held_in_a_whole_one() {
+        let of_pace =
+            |overrun_bytes, rate| required(&in_cycles(30, Some(140), overrun_bytes), rate);
+        assert_eq!(of_pace(0, 140).word(), "NOT SHOWN");
+        assert_eq!(of_pace(4 * MB, 140).word(), "DOES NOT HOLD");
+        assert_eq!(of_pace(4 * MB, 100).word(), "NOT SHOWN", "a lower rate may lose nothing");
     }
 
     proptest! {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fullbore_core::duty::Duty;
 
-use super::Done;
+use super::{Done, Written};
 use crate::bench::result::{Cliff, DutyRun, ScanRun};
 
 const NS_PER_S: f64 = 1e9;
@@ -41,12 +41,14 @@ pub fn scans(trace: &[Done], duty: Duty, fed_for: Duration) -> Vec<ScanRun> {
     scans
 }
 
-/// The run in the form of the document.
-pub fn told(trace: &[Done], duty: Duty, fed_for: Duration) -> DutyRun {
+/// The run in the form of the document, and the number of whole cycles by which it is judged.
+pub fn told(written: &Written, duty: Duty, cycles: u64) -> DutyRun {
     DutyRun {
         record_s: duty.record().as_secs_f64(),
         pause_s: duty.pause().as_secs_f64(),
-        scans: scans(trace, duty, fed_for),
+        lasted_s: written.lasted.as_secs_f64(),
+        cycles: Some(cycles),
+        scans: scans(&written.trace, duty, written.fed_for),
     }
 }
 

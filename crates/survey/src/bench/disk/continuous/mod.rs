@@ -120,6 +120,9 @@ pub struct Written {
     /// The time during which blocks were passed to the target: not longer than requested, even if the last ones are
     /// written later.
     pub fed_for: Duration,
+    /// The length of the run: the requested one, or shorter if all bytes were passed to the target before, or a stop
+    /// was requested. At full speed, the feed ends with the last block that the last pause writes.
+    pub lasted: Duration,
     /// CPU time of the process.
     pub cpu_seconds: f64,
     /// CPU time of pattern and checksum.
@@ -184,9 +187,11 @@ pub fn write(
     };
     let fed = feeder.feed(&mut *sink, &mut pool, watcher);
     let fed_for = begun.elapsed().min(request.time.unwrap_or(Duration::MAX));
+    let ended_by_time = matches!(fed, Ok(Fed { all: false, .. })) && !watcher.stop.load(Relaxed);
+    let lasted = request.time.filter(|_| ended_by_time).unwrap_or(fed_for);
     // Threads and kernel operations are finished in any case, and the first error is reported.
     let finished = sink.finish(&mut pool);
-    let overrun_bytes = fed?;
+    let Fed { overrun_bytes, .. } = fed?;
     finished?;
     let elapsed = begun.elapsed();
     feeder.laid.retain(|laid| !sink.is_gone(laid));
@@ -200,10 +205,19 @@ pub fn write(
         overrun_bytes,
         elapsed,
         fed_for,
+        lasted,
         cpu_seconds: cpu_seconds() - cpu,
         in_order: matches!(places[0].kind, PlaceKind::Directory(_)),
         sink,
     })
+}
+
+/// What was passed to the targets.
+struct Fed {
+    /// Bytes for which there was no block.
+    overrun_bytes: u64,
+    /// True if these are all bytes of the request.
+    all: bool,
 }
 
 /// Makes blocks and passes them to the targets.
@@ -219,14 +233,13 @@ struct Feeder<'a> {
 }
 
 impl Feeder<'_> {
-    /// Returns the number of bytes for which there was no block.
     fn feed(
         &mut self,
         sink: &mut dyn BlockSink,
         pool: &mut Pool,
         watcher: &mut Watcher,
-    ) -> Result<u64, Error> {
-        let (mut came, mut position, mut overrun) = (0, 0, 0);
+    ) -> Result<Fed, Error> {
+        let (mut came, mut position, mut overrun_bytes) = (0, 0, 0);
         while came < self.request.bytes && !self.is_over(watcher) {
             let bytes = (self.request.bytes - came).min(self.request.block_bytes.into()) as u32;
             self.tell(came, watcher);
@@ -251,12 +264,12 @@ impl Feeder<'_> {
                     position += u64::from(bytes);
                     self.written_bytes = position;
                 }
-                None if self.request.pace.is_some() => overrun += u64::from(bytes),
+                None if self.request.pace.is_some() => overrun_bytes += u64::from(bytes),
                 None => break,
             }
             came += u64::from(bytes);
         }
-        Ok(overrun)
+        Ok(Fed { overrun_bytes, all: came >= self.request.bytes })
     }
 
     fn is_over(&self, watcher: &Watcher) -> bool {
