@@ -187,7 +187,7 @@ pub fn write(
     };
     let fed = feeder.feed(&mut *sink, &mut pool, watcher);
     let fed_for = begun.elapsed().min(request.time.unwrap_or(Duration::MAX));
-    let ended_by_time = matches!(fed, Ok(Fed { all: false, .. })) && !watcher.stop.load(Relaxed);
+    let ended_by_time = matches!(fed, Ok(Fed { all: false, .. })) && !watcher.stop.is_requested();
     let lasted = request.time.filter(|_| ended_by_time).unwrap_or(fed_for);
     // Threads and kernel operations are finished in any case, and the first error is reported.
     let finished = sink.finish(&mut pool);
