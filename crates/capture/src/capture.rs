@@ -130,10 +130,12 @@ impl Capture {
         &self.status
     }
 
-    /// Sends a command. The thread takes it within a few milliseconds.
+    /// Sends a command, and wakes the thread if it is parked. A thread that waits for sockets takes it within a few
+    /// milliseconds.
     pub fn order(&self, order: CaptureCommand) {
         // A thread that has ended takes no more commands.
         let _ = self.orders.send(order);
+        self.thread.thread().unpark();
     }
 
     /// Waits for the thread to end.
@@ -255,6 +257,7 @@ impl Work {
                 }
             }
             if !self.stopping && round.may_rest() {
+                // The pause is the purpose: more datagrams gather for one call.
                 std::thread::sleep(self.gather);
             }
         }
@@ -307,14 +310,15 @@ impl Work {
             // The socket keeps an error, and reports it again after the scan has begun.
             let _ = port.drain(&mut self.staging);
         }
-        std::thread::sleep(BETWEEN_DRAINS);
+        // A command ends the pause.
+        std::thread::park_timeout(BETWEEN_DRAINS);
     }
 
     /// Receives from every socket that has packets.
     fn round(&mut self) -> Round {
         if self.stopping {
-            // The thread receives no more, and waits only for the writers' replies.
-            std::thread::sleep(Duration::from_millis(1));
+            // The thread receives no more, and waits only for the writers' replies, which wake it.
+            std::thread::park_timeout(LOOK);
             return Round::default();
         }
         let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 64];
@@ -329,7 +333,7 @@ impl Work {
         let mut round = Round::default();
         if self.scan.is_none() && !self.stopping {
             // The first scan may begin long after this thread starts. The sockets hold packets that arrive meanwhile.
-            std::thread::sleep(BETWEEN_DRAINS);
+            std::thread::park_timeout(BETWEEN_DRAINS);
             return round;
         }
         if !self.stopping {
@@ -438,10 +442,11 @@ mod tests {
     use std::net::UdpSocket;
     use std::sync::atomic::AtomicU16;
     use std::sync::{Arc, mpsc};
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     use fullbore_core::endpoint::UdpSource;
-    use fullbore_linux::ring::Notifier;
+    use fullbore_linux::ring::{Notifier, reply_queue};
+    use fullbore_linux::thread_config::ThreadConfig;
     use uuid::Uuid;
 
     use super::super::port::Sizes;
@@ -460,7 +465,7 @@ mod tests {
         let port = Port::open_near(None, source, 0, Arc::new(AtomicU16::new(1)), sizes).unwrap();
         let (notices, told) = mpsc::channel();
         let ((commands, taken), (answers, returned)) =
-            (rtrb::RingBuffer::new(256), rtrb::RingBuffer::new(256));
+            (rtrb::RingBuffer::new(256), reply_queue(256));
         let wake = Arc::new(Notifier::new().unwrap());
         let queue = WriterQueue::new(commands, returned, Arc::default(), wake, 256);
         let chain = SinkChain::of_stripers(vec![Striper::new(vec![queue])]);
@@ -497,5 +502,23 @@ mod tests {
         assert_eq!(round, Round { taken: 48, left: true });
         assert!(!round.may_rest());
         assert!(!Round::default().may_rest(), "nothing came: the wait for it is rest enough");
+    }
+
+    #[test]
+    fn a_command_wakes_a_parked_capture_thread() {
+        let (orders, commands) = mpsc::channel();
+        let (parked, parks) = mpsc::channel();
+        let since = Instant::now();
+        let work = move || {
+            while !matches!(commands.try_recv(), Ok(CaptureCommand::Stop)) {
+                parked.send(()).unwrap();
+                std::thread::park_timeout(Duration::from_secs(60));
+            }
+        };
+        let capture = Capture::spawn("test".into(), orders, ThreadConfig::default(), work).unwrap();
+        parks.recv().unwrap();
+        capture.order(CaptureCommand::Stop);
+        capture.join();
+        assert!(since.elapsed() < Duration::from_secs(30), "it slept for {:?}", since.elapsed());
     }
 }

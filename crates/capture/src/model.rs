@@ -21,7 +21,9 @@ use fullbore_core::gap::{Cause, Gap};
 use fullbore_core::manifest::{Fill, Format};
 use fullbore_core::units::ByteSize;
 use fullbore_formats::vdif::{self, Header, Second};
-use fullbore_linux::ring::{Block, FullBlock, Notifier, WriterCommand, WriterMetrics, WriterReply};
+use fullbore_linux::ring::{
+    Block, FullBlock, Notifier, ReplySender, WriterCommand, WriterMetrics, WriterReply, reply_queue,
+};
 use fullbore_linux::sys::send::{Destination, Sender};
 use fullbore_time::Tai;
 use proptest::prelude::*;
@@ -222,7 +224,7 @@ struct Filling {
 
 struct Writer {
     commands: rtrb::Consumer<WriterCommand>,
-    returned: rtrb::Producer<WriterReply>,
+    returned: ReplySender,
     metrics: Arc<WriterMetrics>,
     held: VecDeque<FullBlock>,
 }
@@ -518,7 +520,7 @@ fn most_behind_the_end(bench: &Bench) -> u64 {
 
 fn queue() -> (WriterQueue, Writer) {
     let (to, commands) = rtrb::RingBuffer::new(4096);
-    let (returned, from) = rtrb::RingBuffer::new(4096);
+    let (returned, from) = reply_queue(4096);
     let metrics = Arc::new(WriterMetrics::default());
     let wake = Arc::new(Notifier::new().unwrap());
     let queue = WriterQueue::new(to, from, metrics.clone(), wake, 2048);

@@ -1273,7 +1273,7 @@ impl ThreadResources<'_> {
 mod tests {
     use std::net::UdpSocket;
 
-    use fullbore_linux::ring::{Notifier, WriterMetrics};
+    use fullbore_linux::ring::{Notifier, WriterMetrics, reply_queue};
     use fullbore_time::Tai;
 
     use super::*;
@@ -1292,7 +1292,7 @@ mod tests {
             stranger.send_to(&[1; 100], free).unwrap();
         }
         let (commands, _writer) = rtrb::RingBuffer::new(1);
-        let (_back, returned) = rtrb::RingBuffer::new(1);
+        let (_back, returned) = reply_queue(1);
         let (metrics, wake) =
             (Arc::new(WriterMetrics::default()), Arc::new(Notifier::new().unwrap()));
         let queue = WriterQueue::new(commands, returned, metrics, wake, 1);

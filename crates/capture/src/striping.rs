@@ -22,7 +22,7 @@ use fullbore_core::gap::Gap;
 use fullbore_core::partial_block::BlockState;
 use fullbore_core::redundancy::Scheme;
 use fullbore_linux::ring::{
-    FullBlock, Notifier, StreamRef, WriterCommand, WriterMetrics, WriterReply,
+    FullBlock, Notifier, ReplyReceiver, StreamRef, WriterCommand, WriterMetrics, WriterReply,
 };
 use fullbore_store::partial_blocks::PartialBlockJournal;
 use fullbore_time::Tai;
@@ -38,7 +38,7 @@ pub struct WriterQueue {
     /// To its writer.
     commands: rtrb::Producer<WriterCommand>,
     /// From its writer.
-    returned: rtrb::Consumer<WriterReply>,
+    returned: ReplyReceiver,
     /// The metrics.
     metrics: Arc<WriterMetrics>,
     /// Wakes its writer.
@@ -58,7 +58,7 @@ impl WriterQueue {
     /// A pair of queues with room for `most_blocks` blocks, and for finishes.
     pub fn new(
         commands: rtrb::Producer<WriterCommand>,
-        returned: rtrb::Consumer<WriterReply>,
+        returned: ReplyReceiver,
         metrics: Arc<WriterMetrics>,
         wake: Arc<Notifier>,
         most_blocks: usize,
@@ -420,7 +420,7 @@ impl Striper {
 #[cfg(test)]
 mod tests {
     use fullbore_core::layout::Geometry;
-    use fullbore_linux::ring::Pool;
+    use fullbore_linux::ring::{Pool, ReplySender, reply_queue};
     use fullbore_linux::sys::memory::Region;
     use fullbore_time::Tai;
     use proptest::prelude::*;
@@ -430,14 +430,14 @@ mod tests {
 
     struct Writer {
         commands: rtrb::Consumer<WriterCommand>,
-        returned: rtrb::Producer<WriterReply>,
+        returned: ReplySender,
         metrics: Arc<WriterMetrics>,
     }
 
     fn disk_set(members: usize) -> (Striper, Vec<Writer>) {
         let sides = (0..members).map(|_| {
             let (to, commands) = rtrb::RingBuffer::new(64);
-            let (returned, from) = rtrb::RingBuffer::new(64);
+            let (returned, from) = reply_queue(64);
             let metrics = Arc::new(WriterMetrics::default());
             let wake = Arc::new(Notifier::new().unwrap());
             let queue = WriterQueue::new(to, from, metrics.clone(), wake, 60);

@@ -44,17 +44,21 @@ fn listen(signals: Vec<i32>, obey: impl FnMut(i32) + Send + 'static) -> anyhow::
     Ok(())
 }
 
-/// A flag that the first signal sets; a second Ctrl-C ends the process at once.
-pub fn stop_flag() -> anyhow::Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
+/// A handle that the first signal stops; a second Ctrl-C ends the process at once.
+pub fn stop_handle() -> anyhow::Result<Arc<StopHandle>> {
+    let signalled = Arc::new(AtomicBool::new(false));
     for signal in heard() {
         // The order matters: the first signal finds the flag unset and only sets it.
         if signal != SIGHUP {
-            signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, stop.clone())
+            let signalled = signalled.clone();
+            signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, signalled)
                 .context("listening for Ctrl-C")?;
         }
-        signal_hook::flag::register(signal, stop.clone()).context("listening for Ctrl-C")?;
+        signal_hook::flag::register(signal, signalled.clone()).context("listening for Ctrl-C")?;
     }
+    let stop = Arc::new(StopHandle::default());
+    let stopped = stop.clone();
+    listen(heard(), move |_| stopped.stop())?;
     Ok(stop)
 }
 

@@ -63,6 +63,7 @@ impl BlockDevice {
         let deadline = Instant::now() + PATIENCE;
         loop {
             match Self::open(path, &options, exclusive).and_then(Self::locked) {
+                // The kernel tells nobody when a device is no longer busy.
                 Err(Error::Busy { .. }) if Instant::now() < deadline => {
                     std::thread::sleep(PATIENCE / 20)
                 }

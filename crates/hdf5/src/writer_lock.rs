@@ -98,6 +98,7 @@ fn patiently(path: &Path, is_free: impl Fn() -> bool) -> Result<(), Error> {
         if Instant::now() >= deadline {
             return Err(Error::InUse { path: path.to_owned() });
         }
+        // No lock can be waited for with a limit.
         std::thread::sleep(PATIENCE / 10);
     }
     Ok(())

@@ -4,7 +4,7 @@
 //! - [`ring`]: the block pool and the queues of block handles between threads
 //! - [`thread_config`]: thread affinity and priority, requested and read back
 //! - [`writer_thread`]: the thread of a writer
-//! - [`stop_handle`]: stops a recording or a long check from another thread
+//! - [`stop_handle`]: stops a recording or other long work from another thread
 //! - [`clock`]: the host's clock, read once
 //! - [`leap`]: the leap second table in use
 //! - [`overlap`]: whether two names are one file

@@ -1,8 +1,8 @@
-//! Stops a recording, or a long check, from another thread.
+//! Stops a recording, or other long work, from another thread.
 
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Stop requests after which the recorder exits without waiting for stalled members.
 pub const LEAVE: u8 = 3;
@@ -10,12 +10,13 @@ pub const LEAVE: u8 = 3;
 /// Stop requests that abort a recording.
 pub const ABORT: u8 = 2;
 
-/// A handle that ends a recording from outside, for example on a signal.
+/// A handle that ends a recording, or other long work, from outside, for example on a signal.
 #[derive(Debug, Default)]
 pub struct StopHandle {
     stop_requests: AtomicU8,
-    /// The end of the last scan, if it is before the planned end.
+    /// The end of the last scan, if it is before the planned end. A waiter sleeps on this lock.
     end_by: Mutex<Option<Instant>>,
+    requested: Condvar,
 }
 
 impl StopHandle {
@@ -24,11 +25,19 @@ impl StopHandle {
     pub fn stop(&self) {
         let more = |requested: u8| Some((requested + 1).min(LEAVE));
         let _ = self.stop_requests.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more);
+        self.wake();
     }
 
     /// Requests an end at once. Held data is counted and dropped.
     pub fn abort(&self) {
         self.stop_requests.fetch_max(ABORT, Ordering::SeqCst);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        // A waiter that has just found no request holds the lock until it sleeps.
+        drop(self.end_by.lock());
+        self.requested.notify_all();
     }
 
     /// Ends the last scan at this time, as if it had reached its limit; `None` restores the planned end.
@@ -45,5 +54,40 @@ impl StopHandle {
     /// The number of stop requests: 0, 1 (stop), 2 (abort) or 3 (exit).
     pub fn stop_requests(&self) -> u8 {
         self.stop_requests.load(Ordering::SeqCst)
+    }
+
+    /// True if an end was requested.
+    pub fn is_requested(&self) -> bool {
+        self.stop_requests() > 0
+    }
+
+    /// Waits this long, or until an end is requested. Returns true if it was requested.
+    pub fn wait(&self, most: Duration) -> bool {
+        let lock = self.end_by.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = self.requested.wait_timeout_while(lock, most, |_| !self.is_requested());
+        self.is_requested()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stop_request_ends_a_wait_at_once() {
+        let stop = StopHandle::default();
+        assert!(!stop.wait(Duration::from_millis(1)), "nothing was requested");
+        let since = Instant::now();
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| stop.wait(Duration::from_secs(60)));
+            stop.stop();
+            assert!(waiter.join().unwrap());
+        });
+        assert!(stop.wait(Duration::from_secs(60)), "it was requested before");
+        assert!(
+            since.elapsed() < Duration::from_secs(30),
+            "the waits lasted {:?}",
+            since.elapsed()
+        );
     }
 }

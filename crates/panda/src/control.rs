@@ -13,7 +13,7 @@ use fullbore_formats::panda::control::{
 
 use super::{Error, Timeouts, connect, is_timeout, left};
 
-/// Time between two queries of a busy PandA.
+/// Time between two queries of a busy PandA, which only answers and tells nothing by itself.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
 
 /// The most tables, and bit words, that are queried.

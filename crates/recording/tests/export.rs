@@ -4,11 +4,11 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use fullbore_core::container::Hdf5Target;
 use fullbore_core::name::ScanName;
 use fullbore_hdf5 as hdf5;
+use fullbore_linux::stop_handle::StopHandle;
 use fullbore_recording::export::{ExportError, ExportEvent, ScanExport, export_dump};
 use fullbore_recording::{Outcome, Recording, RecordingOptions};
 
@@ -45,7 +45,7 @@ fn run(
         ExportEvent::Begun { .. } => {}
         ExportEvent::Damaged { what, .. } => panic!("{what}"),
     };
-    let exported = export.run(&AtomicBool::new(false), &mut tell)?;
+    let exported = export.run(&StopHandle::default(), &mut tell)?;
     Ok((written, exported))
 }
 
@@ -85,7 +85,7 @@ fn several_streams_become_files_and_one_that_shows_them() {
 fn a_scan_is_followed_until_it_is_sealed() {
     let place = tempfile::tempdir().unwrap();
     let recording = start(place.path(), &["pattern:counter?rate=20MB/s"]);
-    let (root, stop) = (place.path().to_owned(), Arc::new(AtomicBool::new(false)));
+    let (root, stop) = (place.path().to_owned(), Arc::new(StopHandle::default()));
     let (ends, begun) = (stop.clone(), std::sync::mpsc::channel());
     let (tell, told) = begun;
     let following = std::thread::spawn(move || {
@@ -101,7 +101,7 @@ fn a_scan_is_followed_until_it_is_sealed() {
     recording.stop();
     let sealed = recording.join().unwrap();
     let exported = following.join().unwrap().unwrap();
-    stop.store(true, Ordering::Relaxed);
+    stop.stop();
     assert_eq!(exported.bytes(), sealed[0].accounts[0].bytes);
     assert!(exported.streams[0].whole);
 }

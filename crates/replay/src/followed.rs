@@ -11,12 +11,12 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{Builder, JoinHandle};
 use std::time::Instant;
 
 use fullbore_core::manifest::{INDEX_FILE, SIDE_DIRECTORY};
+use fullbore_linux::stop_handle::StopHandle;
 use fullbore_store::follow::{self, FollowState, Follower};
 use fullbore_store::gaps::Gaps;
 use fullbore_store::inventory::{read_lengths, side_file};
@@ -36,7 +36,7 @@ pub struct Looking {
 
 struct Shared {
     state: Mutex<State>,
-    leave: AtomicBool,
+    leave: StopHandle,
 }
 
 /// The known state of the scan.
@@ -81,7 +81,7 @@ impl Looking {
             whole: None,
             failed: None,
         };
-        let shared = Arc::new(Shared { state: Mutex::new(state), leave: AtomicBool::new(false) });
+        let shared = Arc::new(Shared { state: Mutex::new(state), leave: StopHandle::default() });
         let frames = |(number, position): &(usize, usize)| {
             FollowedFrames::new(&shared, follower.scan(), *number, *position, until, settings)
         };
@@ -101,7 +101,7 @@ impl Looking {
 
 impl Drop for Looking {
     fn drop(&mut self) {
-        self.shared.leave.store(true, Ordering::SeqCst);
+        self.shared.leave.stop();
         if let Some(thread) = self.thread.take() {
             // A thread that panicked has printed the reason to standard error.
             let _ = thread.join();
@@ -435,7 +435,7 @@ pub fn wait_for_delay(
     follower: &mut Follower,
     numbers: &[usize],
     delay_ns: i64,
-    stop: &AtomicBool,
+    stop: &StopHandle,
 ) -> Result<bool, follow::Error> {
     let mut first_seen = None;
     loop {

@@ -30,13 +30,13 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io::IoSlice;
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use fullbore_core::endpoint::UdpTarget;
 use fullbore_core::units::ByteRate;
 use fullbore_formats::framed::FrameCodec;
 use fullbore_formats::vdif::Second;
+use fullbore_linux::stop_handle::StopHandle;
 use fullbore_linux::sys::send::{self, Destination, MOST_PACKETS, Packet, Sender};
 use fullbore_time::Tai;
 use serde::Serialize;
@@ -459,7 +459,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Sends until all frames are sent or `stop` is set.
-    pub fn run(mut self, stop: &AtomicBool, progress: &Progress) -> Result<Report, Error> {
+    pub fn run(mut self, stop: &StopHandle, progress: &Progress) -> Result<Report, Error> {
         let _span = tracing::info_span!("replay", streams = self.playing.len()).entered();
         let (mut times, mut stopped, cpu_before) = (0, false, cpu_seconds());
         let mut pacer = None;
@@ -516,14 +516,14 @@ impl<'a> Replay<'a> {
     }
 
     /// Moves to the first frame of each stream and returns the earliest time; `None` without any frame.
-    fn start(&mut self, stop: &AtomicBool) -> Result<Option<Tai>, Error> {
+    fn start(&mut self, stop: &StopHandle) -> Result<Option<Tai>, Error> {
         loop {
             let earliest = self.start_now()?;
             let waits = || self.playing.iter().any(|playing| playing.source.waits());
-            if earliest.is_some() || !waits() || stop.load(Ordering::Relaxed) {
+            if earliest.is_some() || !waits() || stop.is_requested() {
                 return Ok(earliest);
             }
-            std::thread::sleep(ASK_AGAIN);
+            stop.wait(ASK_AGAIN);
         }
     }
 
@@ -602,7 +602,8 @@ fn tell_lag(playing: &[Playing<'_>], settled: usize, progress: &Progress) {
     }
 }
 
-/// Time between two checks whether a waiting track has more frames.
+/// Time between two checks whether a waiting track has more frames. The scan itself is looked at less often, and the
+/// frames of other tracks are due meanwhile.
 const ASK_AGAIN: std::time::Duration = std::time::Duration::from_millis(5);
 
 impl Pacer {
@@ -668,7 +669,7 @@ impl Pacer {
         &mut self,
         playing: &mut [Playing<'_>],
         settings: &Settings,
-        stop: &AtomicBool,
+        stop: &StopHandle,
         progress: &Progress,
     ) -> Result<bool, Error> {
         let mut turns = BinaryHeap::new();
@@ -682,7 +683,7 @@ impl Pacer {
         }
         let mut requested = Instant::now();
         loop {
-            if stop.load(Ordering::Relaxed) {
+            if stop.is_requested() {
                 return Ok(false);
             }
             if !waiting.is_empty() && requested.elapsed() >= ASK_AGAIN {
@@ -703,13 +704,13 @@ impl Pacer {
                 if waiting.is_empty() {
                     return Ok(true);
                 }
-                std::thread::sleep(ASK_AGAIN);
+                stop.wait(ASK_AGAIN);
                 continue;
             };
             let playback = &mut playing[number];
             if !waiting.is_empty() && self.is_far(playback, settings) {
                 turns.push(Reverse((order, number)));
-                std::thread::sleep(ASK_AGAIN);
+                stop.wait(ASK_AGAIN);
                 continue;
             }
             if !self.comes_near(playback, settings, stop) {
@@ -776,16 +777,11 @@ impl Pacer {
     }
 
     /// Sleeps until a distant due time is near. `false`: a stop was requested.
-    fn comes_near(&self, playback: &Playing<'_>, settings: &Settings, stop: &AtomicBool) -> bool {
+    fn comes_near(&self, playback: &Playing<'_>, settings: &Settings, stop: &StopHandle) -> bool {
         const NEAR_NS: u64 = 200_000_000;
-        let left = || self.group_due_ns(playback, settings).saturating_sub(self.gate.now_ns());
-        while self.timed && left() > NEAR_NS {
-            if stop.load(Ordering::Relaxed) {
-                return false;
-            }
-            std::thread::sleep(std::time::Duration::from_nanos(NEAR_NS / 4));
-        }
-        true
+        let left = self.group_due_ns(playback, settings).saturating_sub(self.gate.now_ns());
+        let far = left.saturating_sub(NEAR_NS);
+        !(self.timed && far > 0 && stop.wait(std::time::Duration::from_nanos(far)))
     }
 
     /// Waits for the track's turn; returns the due time up to which frames may be sent, and the current time.

@@ -6,6 +6,7 @@ use fullbore_core::gap::Cause;
 use fullbore_formats::FILL;
 use fullbore_formats::vdif::{self, Header, Second};
 use fullbore_linux::read_at::ReadAt;
+use fullbore_linux::stop_handle::StopHandle;
 use fullbore_store::reader::Scan;
 use fullbore_store::testing::{Store, StreamPlan};
 
@@ -58,7 +59,7 @@ fn playback(path: &Path, target: UdpTarget) -> PlaybackStream<'static> {
 
 fn play(playbacks: Vec<PlaybackStream<'_>>, settings: Settings) -> Report {
     let replay = Replay::prepare(playbacks, settings).unwrap();
-    replay.run(&AtomicBool::new(false), &Progress::default()).unwrap()
+    replay.run(&StopHandle::default(), &Progress::default()).unwrap()
 }
 
 fn fast() -> Settings {
@@ -118,7 +119,7 @@ fn streams_take_turns_within_a_frame_unless_they_are_to_go_at_once() {
         let speed = Speed::Recorded { factor: 10.0 };
         let mut replay =
             Replay::prepare(playbacks, Settings { speed, ..Settings::default() }).unwrap();
-        replay.start(&AtomicBool::new(false)).unwrap();
+        replay.start(&StopHandle::default()).unwrap();
         if spread {
             replay.spread();
         }
@@ -265,7 +266,7 @@ fn only_what_lies_between_two_times_is_played() {
     assert_eq!(all_received(&socket), frames[25..50]);
     let nothing = Settings { from: Some(begin.plus_ns(1_000_000_000_000)), ..fast() };
     let replay = Replay::prepare(vec![playback(file.path(), target)], nothing).unwrap();
-    let error = replay.run(&AtomicBool::new(false), &Progress::default()).unwrap_err();
+    let error = replay.run(&StopHandle::default(), &Progress::default()).unwrap_err();
     assert!(matches!(error, Error::NoFrames), "{error}");
 }
 
@@ -288,7 +289,7 @@ fn what_cannot_be_played_is_told_with_the_way_out() {
     assert_eq!(source.frames_per_second(), None);
     let playback = PlaybackStream { name: "short".into(), source: Box::new(source), target };
     let replay = Replay::prepare(vec![playback], Settings::default()).unwrap();
-    let error = replay.run(&AtomicBool::new(false), &Progress::default()).unwrap_err();
+    let error = replay.run(&StopHandle::default(), &Progress::default()).unwrap_err();
     assert!(error.to_string().contains("short") && error.hint().unwrap().contains("--rate"));
     assert!(matches!(Replay::prepare(vec![], fast()), Err(Error::NoTracks)));
 }
@@ -413,10 +414,10 @@ fn a_loop_at_recorded_speed_leaves_a_frame_of_time_between_its_turns() {
     let speed = Speed::Recorded { factor: 20.0 };
     let settings = Settings { speed, times: Some(2), ..Settings::default() };
     let mut replay = Replay::prepare(vec![playback(file.path(), target)], settings).unwrap();
-    let origin = replay.start(&AtomicBool::new(false)).unwrap().unwrap();
+    let origin = replay.start(&StopHandle::default()).unwrap().unwrap();
     let mut pacer = Pacer::start(&replay.playing, &settings);
     pacer.turn(origin, &settings);
-    let stop = AtomicBool::new(false);
+    let stop = StopHandle::default();
     assert!(pacer.play(&mut replay.playing, &settings, &stop, &Progress::default()).unwrap());
     assert_eq!(pacer.end_ns, 99_000_000, "when the last frame was due");
     pacer.turn(origin, &settings);
@@ -485,7 +486,9 @@ fn a_stored_scan_of_unknown_rate_takes_the_time_in_which_it_came_or_asks_for_a_r
 fn a_replay_that_is_stopped_says_so() {
     let (file, _) = file(1, &[]);
     let replay = Replay::prepare(vec![playback(file.path(), receiver().1)], Settings::default());
-    let report = replay.unwrap().run(&AtomicBool::new(true), &Progress::default()).unwrap();
+    let stop = StopHandle::default();
+    stop.stop();
+    let report = replay.unwrap().run(&stop, &Progress::default()).unwrap();
     assert!(report.stopped && report.times == 0 && report.in_time(), "{report:?}");
     assert!(!play(vec![playback(file.path(), receiver().1)], fast()).stopped);
 }

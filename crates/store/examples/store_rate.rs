@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use fullbore_core::layout::Geometry;
 use fullbore_linux::ring::{
-    FullBlock, Notifier, Pool, StreamRef, WriterCommand, WriterEvent, WriterMetrics, WriterReply,
+    FullBlock, Notifier, Pool, ReplyReceiver, StreamRef, WriterCommand, WriterEvent, WriterMetrics,
+    WriterReply, reply_queue,
 };
 use fullbore_linux::sys::memory::Region;
 use fullbore_linux::writer_thread::WriterThread;
@@ -42,7 +43,7 @@ struct Arguments {
 /// The capture side's view of one member.
 struct Link {
     commands: rtrb::Producer<WriterCommand>,
-    returned: rtrb::Consumer<WriterReply>,
+    returned: ReplyReceiver,
     wake: Arc<Notifier>,
     metrics: Arc<WriterMetrics>,
     writer: WriterThread,
@@ -142,7 +143,7 @@ fn link(
         eprintln!("{}: {warning}", member.root().display());
     }
     let (commands, receiver) = rtrb::RingBuffer::new(256);
-    let (sender, returned) = rtrb::RingBuffer::new(256);
+    let (sender, returned) = reply_queue(256);
     let (wake, metrics) = (Arc::new(Notifier::new()?), Arc::new(WriterMetrics::default()));
     let lane = CaptureQueue { commands: receiver, returned: sender };
     let settings = Settings {

@@ -16,7 +16,7 @@ use fullbore_core::gap::{Cause, Gap};
 use fullbore_core::index::{Codec, Entry};
 use fullbore_core::layout::{Geometry, chunk_file};
 use fullbore_linux::ring::{
-    FullBlock, Pool, StreamRef, WriterCommand, WriterEvent, WriterMetrics, WriterReply,
+    FullBlock, Pool, StreamRef, WriterCommand, WriterEvent, WriterMetrics, WriterReply, reply_queue,
 };
 use fullbore_linux::sys::memory::Region;
 use fullbore_time::Tai;
@@ -537,7 +537,7 @@ fn record(seed: u64, pool: &mut Pool) {
     let (mut ends, mut inner) = (vec![], vec![]);
     for _ in 0..lanes {
         let (commands, receiver) = rtrb::RingBuffer::new(8);
-        let (sender, returned) = rtrb::RingBuffer::new(1 + dice.roll(8) as usize);
+        let (sender, returned) = reply_queue(1 + dice.roll(8) as usize);
         inner.push(CaptureQueue { commands: receiver, returned: sender });
         ends.push((commands, returned));
     }

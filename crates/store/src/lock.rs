@@ -79,6 +79,7 @@ impl ScanLock {
             if Instant::now() >= deadline {
                 return Err(Error::Held { path: path.to_owned() });
             }
+            // No lock can be waited for with a limit.
             std::thread::sleep(PATIENCE / 10);
         }
     }

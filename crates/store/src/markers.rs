@@ -37,7 +37,7 @@ const LARGEST: u64 = 8 << 20;
 /// Time to wait for the marked data to be on the disk: ten times the interval of syncs.
 const UNTIL_DURABLE: Duration = Duration::from_millis(2500);
 
-/// Time between two looks for it: an index may be long.
+/// Time between two looks for it: an index may be long. The recorder is another process and wakes nobody here.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// Time to wait for another process that holds a scan's manifests without recording.
@@ -397,6 +397,7 @@ fn take_into_manifest(roots: &[PathBuf], name: &ScanName) -> Result<(), Error> {
             }
             // Readers find the marker in the file anyway, and sealing copies it into the manifest.
             Err(lock::Error::Held { .. }) if Instant::now() >= until => return Ok(()),
+            // No lock can be waited for with a limit.
             Err(lock::Error::Held { .. }) => std::thread::sleep(LOOK / 10),
             Err(error) => return Err(error.into()),
         }

@@ -15,8 +15,8 @@ use fullbore_core::index::{Codec, Entry};
 use fullbore_core::layout::{Geometry, chunk_file};
 use fullbore_core::manifest::{INDEX_FILE, SIDE_DIRECTORY};
 use fullbore_linux::ring::{
-    Block, FullBlock, Notifier, Pool, StreamRef, WriterCommand, WriterEvent, WriterMetrics,
-    WriterReply,
+    Block, FullBlock, Notifier, Pool, ReplyReceiver, StreamRef, WriterCommand, WriterEvent,
+    WriterMetrics, WriterReply, reply_queue,
 };
 use fullbore_linux::sys::memory::Region;
 use fullbore_linux::writer_thread::WriterThread;
@@ -29,7 +29,7 @@ const BLOCK: u32 = 1 << 20;
 /// A capture thread and a supervisor in one.
 struct Recorder {
     commands: rtrb::Producer<WriterCommand>,
-    returned: rtrb::Consumer<WriterReply>,
+    returned: ReplyReceiver,
     reports: mpsc::Receiver<WriterEvent>,
     wake: Arc<Notifier>,
     metrics: Arc<WriterMetrics>,
@@ -46,7 +46,7 @@ struct Recorder {
 impl Recorder {
     fn new(member: &Member) -> Self {
         let (commands, receiver) = rtrb::RingBuffer::new(64);
-        let (sender, returned) = rtrb::RingBuffer::new(64);
+        let (sender, returned) = reply_queue(64);
         let (report, reports) = mpsc::channel();
         let (wake, metrics) =
             (Arc::new(Notifier::new().unwrap()), Arc::new(WriterMetrics::default()));

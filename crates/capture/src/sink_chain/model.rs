@@ -21,7 +21,8 @@ use super::super::scan_stream::Lost;
 use super::super::striping::WriterQueue;
 use super::{ChainCursor, Settled, SinkChain, SinkQueues, scan_in_store};
 use fullbore_linux::ring::{
-    FullBlock, Notifier, Pool, StreamRef, WriterCommand, WriterMetrics, WriterReply,
+    FullBlock, Notifier, Pool, ReplySender, StreamRef, WriterCommand, WriterMetrics, WriterReply,
+    reply_queue,
 };
 use fullbore_linux::sys::memory::Region;
 
@@ -90,7 +91,7 @@ enum WriterState {
 struct Writer {
     sink: usize,
     commands: rtrb::Consumer<WriterCommand>,
-    returned: rtrb::Producer<WriterReply>,
+    returned: ReplySender,
     metrics: Arc<WriterMetrics>,
     state: WriterState,
     held: VecDeque<FullBlock>,
@@ -148,7 +149,7 @@ impl World {
             let mut queues = Vec::new();
             for _ in 0..count {
                 let (to, commands) = rtrb::RingBuffer::new(BLOCKS + 2);
-                let (returned, from) = rtrb::RingBuffer::new(BLOCKS);
+                let (returned, from) = reply_queue(BLOCKS);
                 let metrics = Arc::new(WriterMetrics::default());
                 let wake = Arc::new(Notifier::new().unwrap());
                 queues.push(WriterQueue::new(to, from, metrics.clone(), wake, BLOCKS));

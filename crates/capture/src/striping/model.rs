@@ -15,7 +15,8 @@ use fullbore_core::gap::{Cause, Gap};
 use fullbore_core::layout::Geometry;
 use fullbore_core::redundancy::Scheme;
 use fullbore_linux::ring::{
-    FullBlock, Notifier, Pool, StreamRef, WriterCommand, WriterMetrics, WriterReply,
+    FullBlock, Notifier, Pool, ReplySender, StreamRef, WriterCommand, WriterMetrics, WriterReply,
+    reply_queue,
 };
 use fullbore_linux::sys::memory::Region;
 use fullbore_time::Tai;
@@ -90,7 +91,7 @@ enum WriterState {
 /// A writer as seen by the striper.
 struct Writer {
     commands: rtrb::Consumer<WriterCommand>,
-    returned: rtrb::Producer<WriterReply>,
+    returned: ReplySender,
     metrics: Arc<WriterMetrics>,
     state: WriterState,
     held: VecDeque<FullBlock>,
@@ -137,7 +138,7 @@ impl World {
         let (queues, writers): (Vec<WriterQueue>, Vec<Writer>) = (0..members)
             .map(|_| {
                 let (to, commands) = rtrb::RingBuffer::new(BLOCKS + 2);
-                let (returned, from) = rtrb::RingBuffer::new(BLOCKS);
+                let (returned, from) = reply_queue(BLOCKS);
                 let metrics = Arc::new(WriterMetrics::default());
                 let wake = Arc::new(Notifier::new().unwrap());
                 let queue = WriterQueue::new(to, from, metrics.clone(), wake, BLOCKS);

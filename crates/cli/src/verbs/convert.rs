@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::ensure;
@@ -12,6 +11,7 @@ use fullbore_core::container::Hdf5Target;
 use fullbore_core::device::DeviceEnd;
 use fullbore_core::endpoint;
 use fullbore_core::units::{ByteRate, ByteSize};
+use fullbore_linux::stop_handle::StopHandle;
 use fullbore_recording::export::{
     Acquisition, ExportError, ExportEvent, ExportedScan, ScanExport, export_dump,
 };
@@ -106,8 +106,8 @@ fn scan(args: Args, target: Hdf5Target, output: Output) -> anyhow::Result<ExitCo
     let roots = store.members()?;
     let Selected { scan, stream } = scan_arg::find(&roots, name)?;
     let stop = match follow {
-        true => crate::signals::stop_flag()?,
-        false => Arc::new(AtomicBool::new(false)),
+        true => crate::signals::stop_handle()?,
+        false => Arc::new(StopHandle::default()),
     };
     let export = ScanExport { roots, scan, stream, target, follow, allow_damaged };
     let mut shown = ProgressBar::hidden();

@@ -4,7 +4,6 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
@@ -17,6 +16,7 @@ use fullbore_formats::sequence::Field;
 use fullbore_formats::vdif::{Header, Mode, station_number};
 use fullbore_linux::clock::Clock;
 use fullbore_linux::place::PlaceError;
+use fullbore_linux::stop_handle::StopHandle;
 use fullbore_replay::Progress;
 use fullbore_replay::pace::{CATCH_UP, Waiting};
 use fullbore_simulators::generate::{
@@ -279,7 +279,7 @@ fn at_least_one() -> clap::builder::RangedU64ValueParser<u64> {
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let plan = plan(&args)?;
     let begins = plan.start;
-    let stop = crate::signals::stop_flag()?;
+    let stop = crate::signals::stop_handle()?;
     let generator = Generator::prepare(plan).map_err(explained)?;
     let truth_file = args.truth.as_deref().map(create).transpose()?;
     if let (Some(Start::Now), Some(begins)) = (args.start, begins) {
@@ -292,7 +292,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         write_truth(file, &report.truth)
             .with_context(|| format!("writing the truth to {}", path.display()))?;
     }
-    output.tell(&report, || told(&report, sending::stopped(&stop)))?;
+    output.tell(&report, || told(&report, stop.is_requested()))?;
     Ok(ExitCode::from(if report.sent.refused == 0 { GOOD } else { FOUND }))
 }
 
@@ -378,19 +378,11 @@ fn present_second() -> Tai {
 /// The time from now to a second for which there is time to prepare.
 const AHEAD_NS: i64 = 2_000_000_000;
 
-/// Sleeps in short naps, so that a stop request is noticed.
-fn wait_until(time: Tai, stop: &AtomicBool) {
-    while !stop.load(Ordering::Relaxed) {
-        let left = time.since(Clock::new().now());
-        if left <= 0 {
-            return;
-        }
-        std::thread::sleep(Duration::from_nanos(left.unsigned_abs()).min(NAP));
-    }
+/// Waits until a time by the host's clock, or until a stop is requested.
+fn wait_until(time: Tai, stop: &StopHandle) {
+    let left = time.since(Clock::new().now()).max(0);
+    stop.wait(Duration::from_nanos(left.unsigned_abs()));
 }
-
-/// The longest nap.
-const NAP: Duration = Duration::from_millis(50);
 
 fn faults(args: &Args) -> Faults {
     Faults {

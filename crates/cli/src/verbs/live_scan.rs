@@ -1,9 +1,9 @@
 //! Scans that are still being recorded, for the verbs that follow them.
 
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
 
 use fullbore_core::name::{Name, ScanName};
+use fullbore_linux::stop_handle::StopHandle;
 use fullbore_store::catalogue::Selected;
 use fullbore_store::follow::{FollowState, Follower};
 
@@ -18,7 +18,7 @@ pub fn open(roots: &[PathBuf], text: &str) -> anyhow::Result<(Follower, Option<N
 
 /// Waits a moment and updates the scan.
 pub fn pause(follower: &mut Follower) -> anyhow::Result<()> {
-    follower.wait(&AtomicBool::new(false));
+    follower.wait(&StopHandle::default());
     follower.look().map_err(explained)?;
     Ok(())
 }

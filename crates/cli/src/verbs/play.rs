@@ -182,12 +182,12 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     }
     (settings.from, settings.to) = span(&args, &sources)?;
     let tracks = tracks(&args, sources, targets, &settings)?;
-    let stop = crate::signals::stop_flag()?;
+    let stop = crate::signals::stop_handle()?;
     let progress = Progress::default();
     let replay = Replay::prepare(tracks, settings).map_err(explained)?;
     let report = sending::with_progress(output, &progress, || replay.run(&stop, &progress))
         .map_err(explained)?;
-    output.tell(&report, || told(&report, sending::stopped(&stop)))?;
+    output.tell(&report, || told(&report, stop.is_requested()))?;
     if !report.in_time() {
         output::say(format_args!("fullbore: {}", out_of_time(&report, args.gentle)));
     }
@@ -209,7 +209,7 @@ fn follow(
     mut settings: Settings,
     output: Output,
 ) -> anyhow::Result<ExitCode> {
-    let stop = crate::signals::stop_flag()?;
+    let stop = crate::signals::stop_handle()?;
     let delay_ns = i64::try_from(args.delay.as_nanos()).unwrap_or(i64::MAX);
     settings.delay_ns = delay_ns.unsigned_abs();
     // The streams of a scan are known once it is armed; a PandA's stream is known once it has begun.
@@ -248,7 +248,7 @@ fn follow(
     let replay = Replay::prepare(tracks.collect(), settings).map_err(explained)?;
     let report = sending::with_progress(output, &progress, || replay.run(&stop, &progress))
         .map_err(explained)?;
-    output.tell(&report, || told(&report, sending::stopped(&stop)))?;
+    output.tell(&report, || told(&report, stop.is_requested()))?;
     if !report.in_time() {
         output::say(format_args!("fullbore: {}", out_of_time(&report, args.gentle)));
     }

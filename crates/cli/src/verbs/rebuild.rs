@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::Ordering;
 
 use clap::Args as ClapArgs;
 use fullbore_care::redundancy::restore::{self, Options, Restored};
@@ -71,7 +70,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     if scans.is_empty() && !output.json {
         output::print("no scans with redundancy\n")?;
     }
-    let stop = signals::stop_flag()?;
+    let stop = signals::stop_handle()?;
     let work = |name: &ScanName| -> anyhow::Result<Restored> {
         let scan = scan_arg::open_scan(&roots, name)?;
         anyhow::ensure!(
@@ -88,7 +87,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
                     bar.set_length(total);
                     bar.set_position(done);
                 },
-                stop: &|| stop.load(Ordering::SeqCst),
+                stop: &|| stop.is_requested(),
             },
         );
         bar.finish_and_clear();

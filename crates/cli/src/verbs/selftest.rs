@@ -100,7 +100,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let overwrite = args.overwrite.as_deref();
     let roots = Roots { sysfs: args.sysfs_root, ..Roots::default() };
     let mut target = Local::open(&args.target, overwrite, wanted, roots).map_err(explained)?;
-    let stop = signals::stop_flag()?;
+    let stop = signals::stop_handle()?;
     let mut screen = Screen::new(output);
     let told = selftest::run(&mut target, &settings, &stop, &mut |line| screen.tell(line));
     screen.bar.finish_and_clear();

@@ -1,7 +1,6 @@
 //! Shared code of `generate` and `play`: waiting, stopping, progress, and the report on pacing.
 
 use std::io::Write;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -132,11 +131,6 @@ fn socket_notes(sent: &Sent) -> String {
         text += &format!("rejected {packets} refused by the receiver (ICMP port unreachable)\n");
     }
     text
-}
-
-/// True if a stop was requested.
-pub fn stopped(stop: &AtomicBool) -> bool {
-    stop.load(Ordering::Relaxed)
 }
 
 /// CPU seconds per gigabyte.

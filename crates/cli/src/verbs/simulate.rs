@@ -4,7 +4,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
@@ -111,7 +110,7 @@ struct PandaArgs {
     store: StoreArg,
 }
 
-/// Time between two checks for the end of an acquisition.
+/// Time between two checks for the end of an acquisition, which comes by the clock.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The largest recorded stream that is served.
@@ -133,7 +132,7 @@ fn panda(args: PandaArgs, output: Output) -> anyhow::Result<ExitCode> {
 
 /// Serves until Ctrl-C.
 fn serve(plan: Plan, output: Output) -> anyhow::Result<ExitCode> {
-    let stop = crate::signals::stop_flag()?;
+    let stop = crate::signals::stop_handle()?;
     let hint = "another --control or --data can be given; port 0 takes any that is free";
     let server = Server::start(plan, move |notice| {
         // A closed output does not stop the server.
@@ -143,8 +142,7 @@ fn serve(plan: Plan, output: Output) -> anyhow::Result<ExitCode> {
         let is_port = matches!(error, fullbore_simulators::panda::Error::Listen { .. });
         with_advice(error.into(), is_port.then(|| hint.to_owned()))
     })?;
-    while !stop.load(Ordering::Relaxed) {
-        std::thread::sleep(LOOK);
+    while !stop.wait(LOOK) {
         server.look();
     }
     Ok(ExitCode::from(GOOD))

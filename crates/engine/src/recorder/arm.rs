@@ -8,7 +8,7 @@ use fullbore_capture::SinkQueues;
 use fullbore_capture::{Capture, CaptureEvent, StreamNames, WriterQueue};
 use fullbore_core::manifest::HostSetup;
 use fullbore_linux::clock::Clock;
-use fullbore_linux::ring::{Notifier, WriterEvent, WriterMetrics};
+use fullbore_linux::ring::{Notifier, WriterEvent, WriterMetrics, reply_queue};
 use fullbore_linux::sys::memory::Region;
 use fullbore_linux::writer_thread::WriterThread;
 use fullbore_store as store;
@@ -250,7 +250,7 @@ impl Wires {
             for (&most_blocks, queues) in blocks.iter().zip(&mut self.queues) {
                 let room = most_blocks + WriterQueue::FINISHES;
                 let (commands, from_capture) = rtrb::RingBuffer::new(room);
-                let (to_capture, returned) = rtrb::RingBuffer::new(room);
+                let (to_capture, returned) = reply_queue(room);
                 sides.push(store::CaptureQueue { commands: from_capture, returned: to_capture });
                 let (metrics, notifier) = (metrics.clone(), notifier.clone());
                 queues.push(WriterQueue::new(commands, returned, metrics, notifier, most_blocks));

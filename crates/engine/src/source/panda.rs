@@ -42,8 +42,8 @@ use fullbore_panda::capture::{
 };
 use fullbore_panda::with_cause;
 
-/// Time between two checks for blocks that the writers return, while the thread is idle.
-const LOOK: Duration = Duration::from_millis(1);
+/// The longest sleep of the thread while it waits. Commands and the replies of the writers end it; settings do not.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// The longest wait for the settings of an acquisition that has ended.
 const LAST_ANSWER: Duration = Duration::from_secs(2);
@@ -353,7 +353,7 @@ impl PandaOutput {
         }
         while !self.chain.all_sent() {
             self.take_returned();
-            std::thread::sleep(LOOK);
+            std::thread::park_timeout(LOOK);
         }
         self.tell(CaptureEvent::Done);
     }
@@ -418,7 +418,7 @@ impl PandaOutput {
                 return self.context.take();
             }
             self.take_returned();
-            std::thread::sleep(LOOK);
+            std::thread::park_timeout(LOOK);
         }
     }
 }
@@ -560,10 +560,11 @@ impl AcquisitionSink for PandaOutput {
             if self.chain.has_lost_a_writer() {
                 return Err(SinkClosed);
             }
-            if block.is_some() || since.elapsed() >= wait {
+            let left = wait.saturating_sub(since.elapsed());
+            if block.is_some() || left.is_zero() {
                 return Ok(block);
             }
-            std::thread::sleep(LOOK);
+            std::thread::park_timeout(left.min(LOOK));
         }
     }
 
@@ -581,7 +582,7 @@ impl AcquisitionSink for PandaOutput {
                 // The supervisor leaves the scan for `recover`.
                 return;
             }
-            std::thread::sleep(LOOK);
+            std::thread::park_timeout(LOOK);
         }
         if let Some(open) = &self.open {
             // The manifest gets them with the end, unless they take too long.

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A [`Block`] is the only handle of its memory, so only its owner can read and write that memory. Handles travel
-//! through wait-free single-producer queues. A pool never grows. [`Taps`] let other threads read the newest written
+//! through wait-free single-producer queues. A reply wakes a parked capture thread. A pool never grows. [`Taps`] let other threads read the newest written
 //! blocks.
 
 #[cfg(test)]
@@ -18,6 +18,7 @@ mod notifier;
 mod pages;
 mod partial_block;
 mod pool;
+mod replies;
 mod sleep_flag;
 mod tap;
 
@@ -33,4 +34,5 @@ pub use notifier::Notifier;
 pub use pages::pages_of;
 pub use partial_block::{BlockPatch, CopyState, CopyStatus, PartialBlockUpdate};
 pub use pool::{Block, Pool};
+pub use replies::{ReplyReceiver, ReplySender, reply_queue};
 pub use tap::{Tap, TapBlock, TapFeed, TapStream, Taps};

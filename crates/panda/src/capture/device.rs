@@ -173,7 +173,7 @@ impl Device for Panda {
         let begun = Instant::now();
         loop {
             match self.asking(|control| control.arm_when_drained(DRAINED)) {
-                // The server releases its last reader a moment after it has sent END.
+                // The server releases its last reader a moment after it has sent END, and does not say when.
                 Err(Error::Refused { .. }) if begun.elapsed() < LET_GO => {
                     std::thread::sleep(LET_GO / 20);
                 }

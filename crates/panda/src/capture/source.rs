@@ -358,7 +358,8 @@ impl<D: Device, O: AcquisitionSink> Source<D, O> {
             return;
         }
         if now < due {
-            std::thread::sleep(NAP.min(due - now));
+            // The pause between two attempts. A command ends it, and the next look obeys.
+            std::thread::park_timeout(NAP.min(due - now));
             return;
         }
         match self.device.connect() {

@@ -14,7 +14,6 @@ mod losses;
 mod stream;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use fullbore_core::account::{Account, Verdict};
@@ -23,6 +22,7 @@ use fullbore_core::container::{Existing, Hdf5Target};
 use fullbore_core::manifest::{Manifest, State};
 use fullbore_core::name::{Name, ScanName};
 use fullbore_hdf5 as hdf5;
+use fullbore_linux::stop_handle::StopHandle;
 use fullbore_store::follow::{FollowState, Follower};
 use fullbore_store::read::Settings;
 use fullbore_store::reader::{Scan, StoredStream};
@@ -136,7 +136,7 @@ impl ScanExport {
     /// Exports the scan. A set `stop` ends an export that follows a recording, with the data that is durable then.
     pub fn run(
         &self,
-        stop: &AtomicBool,
+        stop: &StopHandle,
         tell: &mut ExportEventHandler<'_>,
     ) -> Result<ExportedScan, ExportError> {
         let begun = Instant::now();
@@ -176,12 +176,12 @@ impl ScanExport {
     fn follow(
         &self,
         follower: &mut Follower,
-        stop: &AtomicBool,
+        stop: &StopHandle,
         exports: &mut Vec<StreamExport>,
         tell: &mut ExportEventHandler<'_>,
     ) -> Result<(), ExportError> {
         let mut flushed = Instant::now();
-        while !follower.status().is_over() && !stop.load(Ordering::Relaxed) {
+        while !follower.status().is_over() && !stop.is_requested() {
             let due = flushed.elapsed() >= self.target.flush;
             if follower.status() == FollowState::Recording && due {
                 flushed = Instant::now();
@@ -341,7 +341,7 @@ fn in_one_word<S: Serializer>(scan: &ScanName, serializer: S) -> Result<S::Ok, S
 /// Updates the scan until its files are in order.
 fn settle(follower: &mut Follower) -> Result<(), ExportError> {
     while follower.status() == FollowState::Sealing {
-        follower.wait(&AtomicBool::new(false));
+        follower.wait(&StopHandle::default());
         follower.look()?;
     }
     Ok(())

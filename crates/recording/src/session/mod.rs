@@ -53,7 +53,7 @@ use crate::options::{OptionError, RecordingOptions};
 use crate::outcome::Outcome;
 use crate::retention::RetentionThread;
 
-/// Time between two checks of the clock while waiting for a scan.
+/// Time between two checks of the clock, which may be set, and of the schedule while waiting for a scan.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Time between two messages about the scan that is waited for.
@@ -186,7 +186,7 @@ impl Session {
 
     fn carry_out(&mut self, tell: &mut SessionEventHandler<'_>) {
         let mut reminded: Option<(Name, Instant)> = None;
-        while self.control().stop_requests() == 0 {
+        while !self.control().is_requested() {
             for news in self.look() {
                 tell(&news);
                 if matches!(news, SessionEvent::Schedule { .. }) {
@@ -204,7 +204,7 @@ impl Session {
                         tell(&waiting(&scan, now));
                         reminded = Some((scan.name, Instant::now()));
                     }
-                    std::thread::sleep(LOOK);
+                    self.control().wait(LOOK);
                 }
                 Step::Missed { scan } => self.missed(scan, tell),
                 Step::Arm { scan, late } => self.record(scan, late, tell),

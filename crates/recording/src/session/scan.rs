@@ -180,12 +180,11 @@ impl Session {
     /// Waits before another attempt, unless the scan is over by then or a stop is requested.
     fn pause(&mut self, wait: Duration, end: Tai, tell: &mut SessionEventHandler<'_>) {
         let until = Instant::now() + wait;
-        while Instant::now() < until
-            && Clock::new().now() < end
-            && self.control().stop_requests() == 0
-        {
+        while Instant::now() < until && Clock::new().now() < end {
             self.look().iter().for_each(&mut *tell);
-            std::thread::sleep(LOOK.min(wait));
+            if self.control().wait(LOOK.min(wait)) {
+                return;
+            }
         }
     }
 

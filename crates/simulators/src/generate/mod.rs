@@ -15,13 +15,12 @@ mod payload;
 mod port_sender;
 mod truth;
 
-use std::sync::atomic::AtomicBool;
-
 use fullbore_core::endpoint::UdpTarget;
 use fullbore_formats::framed::{FrameCodec, FrameKind};
 use fullbore_formats::sequence::Field;
 use fullbore_formats::vdif::{Backend, Extended, Header, SampleRate, Second, mark5b};
 use fullbore_linux::clock::Clock;
+use fullbore_linux::stop_handle::StopHandle;
 use fullbore_linux::sys::send;
 use fullbore_replay::pace::Waiting;
 use fullbore_replay::{Progress, Sent};
@@ -384,7 +383,7 @@ impl Generator {
     }
 
     /// Sends until all frames are sent or `stop` is set.
-    pub fn run(mut self, stop: &AtomicBool, progress: &Progress) -> Result<Report, Error> {
+    pub fn run(mut self, stop: &StopHandle, progress: &Progress) -> Result<Report, Error> {
         let started = Clock::new().now();
         let ran = port_sender::run(
             &mut self.port_senders,

@@ -3,10 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io::IoSlice;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use fullbore_formats::framed::FrameKind;
 use fullbore_formats::vdif::Second;
+use fullbore_linux::stop_handle::StopHandle;
 use fullbore_linux::sys::send::{Destination, Error, MOST_PACKETS, Packet, Sender};
 use fullbore_replay::pace::{Gate, Lateness, Monotonic, Period, Waiting, group_size};
 use fullbore_replay::{Progress, cpu_seconds};
@@ -277,7 +277,7 @@ pub fn run(
     port_senders: &mut [PortSender],
     payloads: &Payloads,
     (pace, faults): (Pace, &Faults),
-    stop: &AtomicBool,
+    stop: &StopHandle,
     progress: &Progress,
 ) -> Result<Ran, Error> {
     let (waiting, catch_up, timed) = match pace {
@@ -294,7 +294,7 @@ pub fn run(
         .collect();
     let mut stopping = false;
     while let Some(Reverse((due_ns, number))) = turns.pop() {
-        if !stopping && stop.load(Ordering::Relaxed) {
+        if !stopping && stop.is_requested() {
             stopping = true;
             port_senders.iter_mut().for_each(|port_sender| port_sender.fault_schedule.stop());
         }

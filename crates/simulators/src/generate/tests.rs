@@ -1,9 +1,9 @@
 use std::net::UdpSocket;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fullbore_formats::framed::FrameKind;
 use fullbore_formats::vdif;
+use fullbore_linux::stop_handle::StopHandle;
 
 use super::*;
 
@@ -45,7 +45,7 @@ fn plan(streams: Vec<StreamPlan>, frames: u64, faults: Faults) -> Plan {
 
 fn run(plan: Plan) -> Report {
     let generator = Generator::prepare(plan).unwrap();
-    generator.run(&AtomicBool::new(false), &Progress::default()).unwrap()
+    generator.run(&StopHandle::default(), &Progress::default()).unwrap()
 }
 
 /// All datagrams that a socket receives until it falls silent.
@@ -149,13 +149,13 @@ fn a_stop_ends_a_run_without_an_end() {
     let mut plan = plan(vec![stream], 0, Faults::default());
     plan.frames = None;
     let generator = Generator::prepare(plan).unwrap();
-    let (stop, progress) = (AtomicBool::new(false), Progress::default());
+    let (stop, progress) = (StopHandle::default(), Progress::default());
     let report = std::thread::scope(|scope| {
         let running = scope.spawn(|| generator.run(&stop, &progress));
         while progress.frames() < 100 {
             std::thread::yield_now();
         }
-        stop.store(true, Ordering::Relaxed);
+        stop.stop();
         running.join().unwrap().unwrap()
     });
     let tally = &report.truth.streams[0].port;

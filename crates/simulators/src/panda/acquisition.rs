@@ -197,6 +197,7 @@ impl Acquisition {
             };
             let left = HAND_OVER.saturating_sub(begun.elapsed());
             let nap = due.min(left.max(Duration::from_millis(1))).max(Duration::from_micros(100));
+            // Samples come by the clock.
             let woken = self.moved.wait_timeout(progress, nap);
             progress = woken.unwrap_or_else(PoisonError::into_inner).0;
         }

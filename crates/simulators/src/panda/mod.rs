@@ -410,6 +410,7 @@ impl Shared {
             if let Some(acquisition) = state.latest.clone().filter(|a| a.number > last) {
                 return Some(acquisition);
             }
+            // A client that closes wakes nobody.
             let woken = self.changed.wait_timeout(state, LOOK);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
             drop(state);
@@ -420,9 +421,11 @@ impl Shared {
         }
     }
 
-    fn wait_for_close(&self, socket: &TcpStream) {
-        while !self.closing.load(Ordering::SeqCst) && !is_closed(socket) {
-            let _ = self.changed.wait_timeout(self.lock(), LOOK);
+    /// Waits until the other side closes, or the server shuts the connection down.
+    fn wait_for_close(&self, mut socket: &TcpStream) {
+        // The server shuts down the connections that it knew when it began to close.
+        if !self.closing.load(Ordering::SeqCst) && socket.set_read_timeout(None).is_ok() {
+            let _ = io::copy(&mut socket, &mut io::sink());
         }
     }
 

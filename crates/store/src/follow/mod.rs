@@ -22,12 +22,12 @@ mod progress;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fullbore_core::layout::chunk_file;
 use fullbore_core::manifest::{INDEX_FILE, MANIFEST_FILE, Manifest, State};
 use fullbore_core::name::ScanName;
+use fullbore_linux::stop_handle::StopHandle;
 use serde::Serialize;
 
 pub use self::progress::{Durable, Share};
@@ -39,7 +39,8 @@ use super::read::{Settings, StartError};
 use super::reader::{Absent, BlockLocation, Cursor, Item, Presence, Scan, StoredStream};
 use super::renumber::is_to_be_renamed;
 
-/// Time between two looks at the indexes.
+/// Time between two looks at the indexes: less than the time between two syncs of the recorder. It is another process,
+/// perhaps on another host, whose writes wake nobody here.
 pub const LOOK: Duration = Duration::from_millis(100);
 
 /// A block is overdue once blocks behind it arrived this much later.
@@ -259,11 +260,8 @@ impl Follower {
     }
 
     /// Waits until the next look. Returns `false` if `stop` was set.
-    pub fn wait(&self, stop: &AtomicBool) -> bool {
-        if !stop.load(Ordering::Relaxed) {
-            std::thread::sleep(LOOK);
-        }
-        !stop.load(Ordering::Relaxed)
+    pub fn wait(&self, stop: &StopHandle) -> bool {
+        !stop.wait(LOOK)
     }
 
     /// Returns the next item of a stream, as far as it is durable. A failed read is repeated before a loss is reported.

@@ -29,7 +29,8 @@ use std::time::{Duration, Instant};
 
 use fullbore_core::layout::ALIGNMENT;
 use fullbore_linux::ring::{
-    Block, Notifier, Pool, StreamRef, WriterCommand, WriterEvent, WriterMetrics, WriterReply,
+    Block, Notifier, Pool, ReplySender, StreamRef, WriterCommand, WriterEvent, WriterMetrics,
+    WriterReply,
 };
 use fullbore_linux::sys::memory::Region;
 use fullbore_linux::sys::uring::RingError;
@@ -49,7 +50,7 @@ pub struct CaptureQueue {
     /// The commands from the capture thread.
     pub commands: rtrb::Consumer<WriterCommand>,
     /// The replies to the capture thread. The queue should have room for every block of the thread's pools.
-    pub returned: rtrb::Producer<WriterReply>,
+    pub returned: ReplySender,
 }
 
 impl CaptureQueue {

@@ -10,7 +10,6 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -174,7 +173,7 @@ pub struct Measured {
 /// Measures all stages. After `stop` it returns the results so far.
 pub fn measure(
     settings: &Settings,
-    stop: &AtomicBool,
+    stop: &StopHandle,
     mut heard: impl FnMut(Heard<'_>),
 ) -> Result<Measured, Error> {
     if settings.targets.is_empty() {
@@ -197,7 +196,7 @@ pub fn measure(
         time: settings.time,
     };
     found.stages = memory::measure(&memory, stop, |stage| heard(Heard::Stage(stage)))?;
-    if stop.load(Relaxed) {
+    if stop.is_requested() {
         return Ok(found);
     }
     heard(Heard::Now("ring"));
@@ -205,7 +204,7 @@ pub fn measure(
     let stage = ring::measure(&ring, stop, |_| ())?;
     stage.iter().for_each(|stage| heard(Heard::Stage(stage)));
     found.stages.extend(stage);
-    if stop.load(Relaxed) {
+    if stop.is_requested() {
         return Ok(found);
     }
     heard(Heard::Now("network"));
@@ -217,7 +216,7 @@ pub fn measure(
     let received = network.stage.rate.mean;
     found.stages.push(network.stage);
     found.notes.extend(network.notes);
-    if stop.load(Relaxed) {
+    if stop.is_requested() {
         return Ok(found);
     }
     heard(Heard::Now("disk"));
@@ -225,7 +224,7 @@ pub fn measure(
     heard(Heard::Stage(&disk));
     let written = disk.rate.mean;
     found.stages.push(disk);
-    if stop.load(Relaxed) || received <= 0.0 || written <= 0.0 {
+    if stop.is_requested() || received <= 0.0 || written <= 0.0 {
         return Ok(found);
     }
     heard(Heard::Now("the path whole"));
@@ -285,11 +284,11 @@ fn target(member: &Member) -> Target {
 }
 
 /// Measures all disks at once through their writers. Each block goes to the disk with the fewest pending blocks.
-fn written_alone(settings: &Settings, disks: &[Disk], stop: &AtomicBool) -> Result<Stage, Error> {
+fn written_alone(settings: &Settings, disks: &[Disk], stop: &StopHandle) -> Result<Stage, Error> {
     let mut rates = Vec::new();
     let (mut cpu, mut bytes, mut longest) = (0.0, 0u64, 0u64);
     for _ in 0..settings.runs.max(1) {
-        if stop.load(Relaxed) {
+        if stop.is_requested() {
             break;
         }
         let run = write_all(settings.time, disks)?;
@@ -355,7 +354,8 @@ fn write_all(time: Duration, disks: &[Disk]) -> Result<Written, Error> {
             }
         }
         if moved == 0 {
-            std::thread::sleep(Duration::from_micros(100));
+            // A block that comes back ends the pause.
+            std::thread::park_timeout(Duration::from_millis(10));
         }
     }
     lanes.iter_mut().for_each(|lane| lane.0.finish());
@@ -402,7 +402,7 @@ fn path(
     settings: &Settings,
     disks: &[Disk],
     least: f64,
-    stop: &AtomicBool,
+    stop: &StopHandle,
     mut heard: impl FnMut(&Trial),
 ) -> Result<net::Measured, Error> {
     let places = disks.iter().map(|disk| WorkPlace::make(disk.member.root(), disk.sharers));
@@ -411,7 +411,7 @@ fn path(
     net.range = Range { start: least * 0.5, most: least * 1.05, ..net.range };
     let mut trials: Vec<Trial> = Vec::new();
     let found = search(&net.range, |rate, time, confirms| {
-        if stop.load(Relaxed) {
+        if stop.is_requested() {
             return Ok::<_, Error>(None);
         }
         let number = trials.len();
@@ -421,7 +421,7 @@ fn path(
         heard(&trial);
         let outcome = trial.outcome();
         trials.push(trial);
-        Ok((!stop.load(Relaxed)).then_some(outcome))
+        Ok((!stop.is_requested()).then_some(outcome))
     })?;
     let mut stage = net::stage(&net, &found, &trials, "over loopback, and written");
     stage.name = crate::report::WHOLE_PATH.into();
@@ -441,7 +441,7 @@ fn record_once(
     rate: f64,
     time: Duration,
     number: usize,
-    stop: &AtomicBool,
+    stop: &StopHandle,
 ) -> Result<Trial, Error> {
     check_space(places, rate, time)?;
     let frames = net::frames_per_second(net, rate);
@@ -623,7 +623,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let mut now = Vec::new();
         let found =
-            measure(&settings(vec![place.path().into()]), &AtomicBool::new(false), |heard| {
+            measure(&settings(vec![place.path().into()]), &StopHandle::default(), |heard| {
                 if let Heard::Now(what) = heard {
                     now.push(what);
                 }
@@ -646,7 +646,7 @@ mod tests {
         let settings = settings(vec![]);
         let disks = Disk::all(members).unwrap();
         assert!(disks.iter().all(|disk| disk.sharers == 2));
-        let stage = written_alone(&settings, &disks, &AtomicBool::new(false)).unwrap();
+        let stage = written_alone(&settings, &disks, &StopHandle::default()).unwrap();
         assert!(stage.rate.mean > 0.0 && stage.threads == 2, "{stage:?}");
     }
 
@@ -655,7 +655,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let twice = settings(vec![place.path().into(), place.path().join(".")]);
         let mut heard = 0;
-        let found = measure(&twice, &AtomicBool::new(false), |_| heard += 1);
+        let found = measure(&twice, &StopHandle::default(), |_| heard += 1);
         assert!(matches!(found.map(|_| ()), Err(Error::Place(disk::Error::Twice { .. }))));
         assert_eq!(heard, 0);
     }
@@ -664,14 +664,16 @@ mod tests {
     fn what_must_be_known_of_a_directory_is_told() {
         let Ok(memory) = tempfile::tempdir_in("/dev/shm") else { return };
         let settings = settings(vec![memory.path().into()]);
-        let found = measure(&settings, &AtomicBool::new(true), |_| ()).unwrap();
+        let stop = StopHandle::default();
+        stop.stop();
+        let found = measure(&settings, &stop, |_| ()).unwrap();
         let told = |note: &Note| note.text.contains("page cache all the same");
         assert!(found.notes.iter().any(told), "{:?}", found.notes);
     }
 
     #[test]
     fn without_a_target_nothing_is_measured() {
-        let none = measure(&settings(vec![]), &AtomicBool::new(false), |_| ());
+        let none = measure(&settings(vec![]), &StopHandle::default(), |_| ());
         assert!(matches!(none.map(|_| ()), Err(Error::NoTarget)));
     }
 }

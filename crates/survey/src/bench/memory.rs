@@ -8,13 +8,13 @@
 //! Every thread processes its own memory, which is larger than its cache, in blocks like those of the pool: 2 MiB pages
 //! if available. These rates limit the work of the path per byte.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use fullbore_core::pattern::{Pattern, Prbs};
 use fullbore_linux::ring::{Block, Pool};
+use fullbore_linux::stop_handle::StopHandle;
 use fullbore_linux::sys::memory::Region;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -127,7 +127,7 @@ pub fn doubling(cores: usize) -> Vec<usize> {
 /// Measures all settings; `heard` is called after each stage.
 pub fn measure(
     settings: &Settings,
-    stop: &AtomicBool,
+    stop: &StopHandle,
     mut heard: impl FnMut(&Stage),
 ) -> Result<Vec<Stage>, Error> {
     let mut stages = Vec::new();
@@ -143,7 +143,7 @@ pub fn measure(
             let mut rates = Vec::new();
             let (mut cpu, mut bytes) = (0.0, 0.0);
             for _ in 0..settings.runs.max(1) {
-                if stop.load(Ordering::Relaxed) {
+                if stop.is_requested() {
                     break;
                 }
                 let run = run(kernel, &mut places, settings.time)?;
@@ -273,7 +273,7 @@ mod tests {
             time: Duration::from_millis(5),
         };
         let mut heard = 0;
-        let stages = measure(&settings, &AtomicBool::new(false), |_| heard += 1).unwrap();
+        let stages = measure(&settings, &StopHandle::default(), |_| heard += 1).unwrap();
         assert_eq!((stages.len(), heard), (8, 8));
         for stage in &stages {
             assert!(stage.rate.mean > 1e6 && stage.rate.runs == 2, "{stage:?}");
@@ -289,7 +289,9 @@ mod tests {
             runs: 1,
             time: Duration::from_millis(1),
         };
-        assert_eq!(measure(&settings, &AtomicBool::new(true), |_| ()).unwrap(), []);
+        let stop = StopHandle::default();
+        stop.stop();
+        assert_eq!(measure(&settings, &stop, |_| ()).unwrap(), []);
     }
 
     #[test]
@@ -299,7 +301,7 @@ mod tests {
         assert_eq!(doubling(8), [1, 2, 4, 8]);
         let none = Settings { kernels: vec![], threads: vec![0], runs: 1, time: Duration::ZERO };
         assert!(matches!(
-            measure(&none, &AtomicBool::new(false), |_| ()),
+            measure(&none, &StopHandle::default(), |_| ()),
             Err(Error::Threads { .. })
         ));
     }

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,9 @@ use fullbore_capture::WriterQueue;
 use fullbore_core::layout::Geometry;
 use fullbore_linux::ring::{
     Block, FullBlock, Notifier, Pool, StreamRef, WriterCommand, WriterMetrics, WriterReply,
+    reply_queue,
 };
+use fullbore_linux::stop_handle::StopHandle;
 use fullbore_linux::sys::memory::Region;
 use fullbore_store as store;
 use fullbore_time::Tai;
@@ -80,7 +82,7 @@ impl Way {
     /// A queue with room for this number of blocks, and for the end of a stream.
     pub fn new(blocks: usize) -> io::Result<Self> {
         let (commands, requested) = rtrb::RingBuffer::new(blocks + WriterQueue::FINISHES);
-        let (returned, answers) = rtrb::RingBuffer::new(blocks);
+        let (returned, answers) = reply_queue(blocks);
         let metrics = Arc::new(WriterMetrics::default());
         let wake = Arc::new(Notifier::new()?);
         let feeder = WriterQueue::new(commands, answers, metrics.clone(), wake.clone(), blocks);
@@ -204,13 +206,13 @@ impl Feeder {
 /// Runs the benchmark; `heard` is called after each run.
 pub fn measure(
     settings: &Settings,
-    stop: &AtomicBool,
+    stop: &StopHandle,
     mut heard: impl FnMut(usize),
 ) -> Result<Option<Stage>, Error> {
     let mut rates = Vec::new();
     let (mut handed, mut cpu) = (0u64, 0.0);
     for run in 0..settings.runs.max(1) {
-        if stop.load(Ordering::Relaxed) {
+        if stop.is_requested() {
             break;
         }
         let saturated = saturate(settings.time)?;
@@ -315,7 +317,7 @@ mod tests {
     #[test]
     fn blocks_go_round_and_wake_ups_are_timed() {
         let settings = Settings { runs: 2, time: Duration::from_millis(30) };
-        let stage = measure(&settings, &AtomicBool::new(false), |_| ()).unwrap().unwrap();
+        let stage = measure(&settings, &StopHandle::default(), |_| ()).unwrap().unwrap();
         assert_eq!(stage.rate.runs, 2);
         assert!(stage.figures["blocks_per_s"] > 1000.0, "{stage:?}");
         assert!(stage.figures["wake_ups"] >= 5.0, "{stage:?}");

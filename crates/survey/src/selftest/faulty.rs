@@ -1,10 +1,10 @@
 //! A simulated target in memory with one fault, to show that every test finds its faults.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use fullbore_core::device::Direction;
 use fullbore_core::pattern::Pattern;
+use fullbore_linux::stop_handle::StopHandle;
 
 use super::medium::{Link, Look, Medium, Moved, Transfer};
 use super::summary::{Line, Outcome, Summary};
@@ -198,7 +198,7 @@ fn tested(medium: &mut dyn Medium, only: &[u8]) -> Summary {
         pattern: "prbs31:70000".parse::<Pattern>().unwrap(),
         only: only.to_vec(),
     };
-    run(medium, &settings, &AtomicBool::new(false), &mut |_| ()).unwrap()
+    run(medium, &settings, &StopHandle::default(), &mut |_| ()).unwrap()
 }
 
 /// The tests that fail on a target with this fault, and their reasons.
@@ -315,7 +315,7 @@ fn chosen_tests_run_alone_and_an_interrupted_run_says_so() {
     assert_eq!(summary.tests.iter().map(|test| test.number).collect::<Vec<_>>(), [2, 7]);
     assert!(summary.passed && summary.peaks.is_empty());
 
-    let stop = AtomicBool::new(false);
+    let stop = StopHandle::default();
     let settings = Settings {
         limit: None,
         quick: true,
@@ -329,7 +329,9 @@ fn chosen_tests_run_alone_and_an_interrupted_run_says_so() {
     let mut say = |line| {
         if let Line::End(_) = line {
             ends += 1;
-            stop.store(ends == 3, Relaxed);
+            if ends == 3 {
+                stop.stop();
+            }
         }
     };
     let summary = run(&mut Faulty::new(Fault::None), &settings, &stop, &mut say).unwrap();
@@ -349,7 +351,7 @@ fn what_cannot_be_tested_is_told_beforehand() {
         only: only.to_vec(),
     };
     let refused = |settings: Settings| {
-        let stop = AtomicBool::new(false);
+        let stop = StopHandle::default();
         run(&mut Faulty::new(Fault::None), &settings, &stop, &mut |_| ()).unwrap_err().to_string()
     };
     assert!(refused(quick("counter", None, &[])).contains("has no seed"));

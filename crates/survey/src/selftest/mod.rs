@@ -31,11 +31,11 @@ mod summary;
 mod whole;
 
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
 use fullbore_core::pattern::Pattern;
 use fullbore_core::units::ByteSize;
+use fullbore_linux::stop_handle::StopHandle;
 
 pub use link::{ExpectedLink, NoLink};
 pub use local::{Local, OpenError, Wanted};
@@ -238,7 +238,7 @@ pub fn needed(settings: &Settings) -> u64 {
 pub fn run(
     medium: &mut dyn Medium,
     settings: &Settings,
-    stop: &AtomicBool,
+    stop: &StopHandle,
     say: &mut dyn FnMut(Line),
 ) -> Result<Summary, Error> {
     let tests = chosen(settings)?;
@@ -271,7 +271,7 @@ pub fn run(
         failed,
         unknown,
         passed: failed == 0 && results.len() == tests.len(),
-        interrupted: stop.load(Relaxed),
+        interrupted: stop.is_requested(),
         tests: results,
     })
 }

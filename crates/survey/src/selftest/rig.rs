@@ -12,11 +12,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use fullbore_core::device::{Action, Direction, Event, Session};
 use fullbore_core::pattern::Pattern;
 use fullbore_linux::ring::{Block, Pool};
+use fullbore_linux::stop_handle::StopHandle;
 use fullbore_linux::sys::memory::Region;
 
 use super::medium::{Medium, Moved, Transfer};
@@ -125,7 +125,7 @@ pub struct Rig<'a> {
     pub medium: &'a mut dyn Medium,
     /// Called with the number of further bytes moved.
     pub moved: &'a mut dyn FnMut(u64),
-    stop: &'a AtomicBool,
+    stop: &'a StopHandle,
     pool: Pool,
     block_bytes: u64,
     depth: usize,
@@ -138,7 +138,7 @@ impl<'a> Rig<'a> {
     pub fn new(
         medium: &'a mut dyn Medium,
         moved: &'a mut dyn FnMut(u64),
-        stop: &'a AtomicBool,
+        stop: &'a StopHandle,
         block_bytes: u64,
         depth: usize,
     ) -> Result<Self, Trouble> {
@@ -316,7 +316,7 @@ impl<'a> Rig<'a> {
 
     /// Returns completed blocks, complete or up to the end of the medium. Others are resubmitted for the rest.
     fn returned(&mut self, direction: Direction, first: u64) -> Result<Vec<Returned>, Trouble> {
-        if self.stop.load(Relaxed) {
+        if self.stop.is_requested() {
             return Err(self.drained(Trouble::Interrupted));
         }
         let mut whole = Vec::new();

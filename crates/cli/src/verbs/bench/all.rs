@@ -47,7 +47,7 @@ pub struct Args {
 /// Runs the benchmark.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     args.leave.try_out()?;
-    let stop = signals::stop_flag()?;
+    let stop = signals::stop_handle()?;
     let mut result = result_output::begun(Kind::All);
     let began = Instant::now();
     let settings = Settings {
@@ -69,7 +69,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     .map_err(explained)?;
     result_output::progress(output, "");
     result.seconds = began.elapsed().as_secs_f64();
-    result.interrupted = stop.load(std::sync::atomic::Ordering::Relaxed);
+    result.interrupted = stop.is_requested();
     (result.stages, result.targets) = (found.stages, found.targets);
     found.notes.into_iter().for_each(|note| result.note(note.level, note.text));
     let whole = result.stages.iter().find(|stage| stage.name == WHOLE_PATH);

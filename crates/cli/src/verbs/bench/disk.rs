@@ -555,7 +555,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         return run_sets(&args, &settings, output);
     }
     result_output::try_out(args.output.as_deref(), args.html.as_deref())?;
-    let stop = signals::stop_flag()?;
+    let stop = signals::stop_handle()?;
     let bar = bar(output);
     let mut tell = |what: &str, share: f64| {
         if share.is_finite() {
@@ -579,11 +579,11 @@ fn run_sets(args: &Args, settings: &Settings, output: Output) -> anyhow::Result<
         anyhow::bail!("--set: two sets are called {name}");
     }
     result_output::try_out(args.output.as_deref(), args.html.as_deref())?;
-    let stop = signals::stop_flag()?;
+    let stop = signals::stop_handle()?;
     let (mut measured, mut unmeasured) = (Vec::new(), Vec::new());
     for set in &args.set {
         let name = set.name.clone();
-        if stop.load(std::sync::atomic::Ordering::Relaxed) {
+        if stop.is_requested() {
             unmeasured.push(Unmeasured { name, why: "the benchmark was ended before".into() });
             continue;
         }

@@ -38,7 +38,7 @@ pub struct Args {
 /// Runs the benchmark.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     args.leave.try_out()?;
-    let stop = signals::stop_flag()?;
+    let stop = signals::stop_handle()?;
     let mut result = result_output::begun(Kind::Memory);
     let began = Instant::now();
     let cores = result.environment.cpus as usize;
@@ -56,7 +56,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     .map_err(explained)?;
     result_output::progress(output, "");
     result.seconds = began.elapsed().as_secs_f64();
-    result.interrupted = stop.load(std::sync::atomic::Ordering::Relaxed);
+    result.interrupted = stop.is_requested();
     let single = result.stages.iter().filter(|stage| stage.threads == 1);
     let slowest = single.min_by(|a, b| a.rate.mean.total_cmp(&b.rate.mean));
     let slowest = slowest.or(report::slowest(&result.stages));

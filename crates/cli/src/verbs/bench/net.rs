@@ -132,7 +132,7 @@ impl StreamArgs {
 
 /// Runs the benchmark, or serves.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
-    let stop = signals::stop_flag()?;
+    let stop = signals::stop_handle()?;
     if args.serve {
         wire::serve(args.listen, args.once, &stop, |told| say(output, &told)).map_err(explained)?;
         return Ok(ExitCode::from(GOOD));
@@ -171,7 +171,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     .map_err(explained)?;
     result_output::progress(output, "");
     result.seconds = began.elapsed().as_secs_f64();
-    result.interrupted = stop.load(std::sync::atomic::Ordering::Relaxed);
+    result.interrupted = stop.is_requested();
     let rate = found.stage.rate.mean;
     result.stages.push(found.stage);
     found.notes.into_iter().for_each(|note| result.note(note.level, note.text));

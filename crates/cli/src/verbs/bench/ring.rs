@@ -37,7 +37,7 @@ const SLOW_NS: f64 = 1e6;
 /// Runs the benchmark.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     args.leave.try_out()?;
-    let stop = signals::stop_flag()?;
+    let stop = signals::stop_handle()?;
     let mut result = result_output::begun(Kind::Ring);
     let began = Instant::now();
     let settings = Settings { runs: args.runs as usize, time: args.time };
@@ -47,7 +47,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     })?;
     result_output::progress(output, "");
     result.seconds = began.elapsed().as_secs_f64();
-    result.interrupted = stop.load(std::sync::atomic::Ordering::Relaxed);
+    result.interrupted = stop.is_requested();
     let slow = stage.as_ref().and_then(|stage| stage.figures.get("wake_p99_ns"));
     if slow.is_some_and(|ns| *ns > SLOW_NS) {
         let text = "one wake-up in a hundred takes longer than a millisecond: the machine is busy, or its \

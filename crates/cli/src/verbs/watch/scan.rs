@@ -17,7 +17,7 @@ use crate::verbs::live_scan;
 pub fn watch(args: &Args, pages: &mut Pages) -> anyhow::Result<()> {
     let roots = args.store.members()?;
     let (mut follower, only) = live_scan::open(&roots, &args.what[0])?;
-    let stop = signals::stop_flag()?;
+    let stop = signals::stop_handle()?;
     let mut streams: Vec<Watched> = Vec::new();
     let mut looks = 0;
     loop {

@@ -17,7 +17,7 @@ use crate::signals;
 /// Block memory of all sources together.
 const BUFFER: ByteSize = ByteSize(256_000_000);
 
-/// The longest wait for a block before a stop request is noticed.
+/// The longest wait for a block before a stop request is noticed: only a block wakes a tap.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The time for which a lost connection to a PandA is tried again.
@@ -36,7 +36,7 @@ pub fn watch(args: &Args, pages: &mut Pages) -> anyhow::Result<()> {
     while !recording.has_ended() && args.looks.is_none_or(|wanted| looks < wanted) {
         let newest = newest(&mut tap, args.every, &recording);
         let views: Vec<View> = newest.values().map(|block| view(block, &mut since)).collect();
-        let stopped = recording.stop_handle().stop_requests() > 0;
+        let stopped = recording.stop_handle().is_requested();
         if views.is_empty() && (stopped || recording.has_ended()) {
             break;
         }
@@ -57,7 +57,7 @@ fn newest(tap: &mut Tap, within: Duration, recording: &Recording) -> BTreeMap<u1
     let until = Instant::now() + within;
     loop {
         let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() || recording.stop_handle().stop_requests() > 0 || recording.has_ended() {
+        if left.is_zero() || recording.stop_handle().is_requested() || recording.has_ended() {
             return newest;
         }
         if let Some(block) = tap.next(left.min(PATIENCE)) {

@@ -37,7 +37,8 @@ use crate::event::{Event, EventHandler, Progress};
 use crate::lifecycle::Event as Step;
 use crate::sink::{SinkReplies, Sinks};
 
-/// Time between two passes of the loop.
+/// Time between two passes of the loop, which looks at limits, progress and stalls by the clock. An event of a capture
+/// thread begins a pass at once.
 const TICK: Duration = Duration::from_millis(20);
 
 /// The same while the next scan is about to begin.

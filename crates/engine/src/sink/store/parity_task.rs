@@ -7,8 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread::{Builder, JoinHandle};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use fullbore_core::chunk_map::Renumbering;
@@ -35,7 +36,8 @@ pub struct ParityTask {
     scheme: Scheme,
     roots: Vec<PathBuf>,
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<(Followed, Vec<String>)>>,
+    /// The result of the thread, once it has started.
+    result: Option<Receiver<(Followed, Vec<String>)>>,
     /// The reason why the thread is missing, if there should be one.
     failed: Option<String>,
 }
@@ -64,7 +66,7 @@ impl Shared {
 impl ParityTask {
     /// A task for a scan on these roots. It starts with the first chunks.
     pub fn new(scan: Uuid, scheme: Scheme, roots: Vec<PathBuf>) -> Self {
-        Self { scan, scheme, roots, shared: Arc::default(), thread: None, failed: None }
+        Self { scan, scheme, roots, shared: Arc::default(), result: None, failed: None }
     }
 
     /// Notes a stream that has durable blocks. `metrics` show the backlog of the members.
@@ -76,14 +78,18 @@ impl ParityTask {
     }
 
     fn start(&mut self, metrics: &[Arc<WriterMetrics>]) {
-        if self.thread.is_some() || self.failed.is_some() {
+        if self.result.is_some() || self.failed.is_some() {
             return;
         }
         let composer = StripeBuilder::new(self.scan, self.scheme, self.roots.clone());
         let (shared, metrics) = (self.shared.clone(), metrics.to_vec());
-        let thread = Builder::new().name("parity".into());
-        match thread.spawn(move || follow(composer, &shared, &metrics)) {
-            Ok(thread) => self.thread = Some(thread),
+        let (tell, told) = mpsc::channel();
+        let work = move || {
+            // The receiver is gone if the scan was left.
+            let _ = tell.send(follow(composer, &shared, &metrics));
+        };
+        match Builder::new().name("parity".into()).spawn(work) {
+            Ok(_) => self.result = Some(told),
             Err(error) => self.failed = Some(error.to_string()),
         }
     }
@@ -103,28 +109,27 @@ impl ParityTask {
         self.start(&[]);
         self.shared.over.store(true, Ordering::SeqCst);
         self.shared.news.notify_all();
-        let Some(thread) = self.thread.take() else {
+        let Some(result) = self.result.take() else {
             return (None, vec![format!("redundancy: {}", self.failed.take().unwrap_or_default())]);
         };
-        let mut seen = (0, Instant::now());
-        while !thread.is_finished() {
-            let rows = self.shared.rows.load(Ordering::Relaxed);
-            if rows != seen.0 {
-                seen = (rows, Instant::now());
+        let rows = || self.shared.rows.load(Ordering::Relaxed);
+        loop {
+            let before = rows();
+            match result.recv_timeout(PATIENCE) {
+                Ok((followed, told)) => {
+                    let after_ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
+                    return (Some(Followed { after_ms, ..followed }), told);
+                }
+                Err(RecvTimeoutError::Timeout) if rows() > before => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    self.shared.left.store(true, Ordering::SeqCst);
+                    let why = "a member does not respond: `fullbore rebuild` makes the parity that is missing";
+                    return (None, vec![why.into()]);
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    return (None, vec!["the thread that made its redundancy failed".into()]);
+                }
             }
-            if seen.1.elapsed() > PATIENCE {
-                self.shared.left.store(true, Ordering::SeqCst);
-                let why = "a member does not respond: `fullbore rebuild` makes the parity that is missing";
-                return (None, vec![why.into()]);
-            }
-            std::thread::sleep(BREATH);
-        }
-        match thread.join() {
-            Ok((followed, told)) => {
-                let after_ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
-                (Some(Followed { after_ms, ..followed }), told)
-            }
-            Err(_) => (None, vec!["the thread that made its redundancy failed".into()]),
         }
     }
 }
@@ -157,6 +162,7 @@ fn follow(
         let all = composer.compose(over, &mut |_| {
             shared.rows.fetch_add(1, Ordering::Relaxed);
             while busy() && !leaves() && !shared.over.load(Ordering::SeqCst) {
+                // The members wake no thread when they are idle, so that parity costs them nothing.
                 std::thread::sleep(BREATH);
             }
             !leaves()

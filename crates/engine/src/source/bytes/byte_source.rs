@@ -24,7 +24,7 @@ const HELD_UP: Duration = Duration::from_millis(500);
 pub enum ReadOutcome {
     /// The number of bytes, at least one.
     Bytes(usize),
-    /// No bytes yet.
+    /// No bytes yet. The source has waited for some, at most a few milliseconds.
     NotYet,
     /// The end of the source.
     End,
@@ -94,6 +94,7 @@ impl ByteSource for PatternInput {
         }
         let bytes = left.min(due).min(into.len() as u64) as usize;
         if bytes == 0 {
+            // The rate is kept by the clock.
             std::thread::sleep(BURST / 5);
             return Ok(ReadOutcome::NotYet);
         }

@@ -22,16 +22,14 @@ use fullbore_time::Tai;
 
 use super::{ByteSource, ReadOutcome};
 
-/// Pause while no block is free, or no writer has answered.
-const NAP: Duration = Duration::from_micros(200);
-
 /// The longest time for which an abort drops the rest of a source.
 const LONGEST_FLUSH: Duration = Duration::from_secs(2);
 
 /// The size of the buffer for dropped bytes.
 const FLUSH_BYTES: usize = 1 << 20;
 
-/// Time between two updates of the metrics.
+/// Time between two updates of the metrics, and the longest sleep of the thread while it waits. Commands and the replies
+/// of the writers end it.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// A block that is being filled.
@@ -165,12 +163,12 @@ impl BytesCapture {
         while !self.is_over() {
             self.obey(orders);
             self.take_replies();
-            let moved = self.fill() | self.flush();
+            let busy = self.fill() | self.flush();
             self.settle();
             self.hand_on();
             self.look();
-            if !moved {
-                std::thread::sleep(NAP);
+            if !busy {
+                std::thread::park_timeout(LOOK);
             }
         }
     }
@@ -254,7 +252,7 @@ impl BytesCapture {
         self.tell(CaptureEvent::Closed { scan: uuid });
     }
 
-    /// Reads into the block. Returns true if bytes moved.
+    /// Reads into the block. Returns true if the source was read: a source without bytes has waited for some.
     fn fill(&mut self) -> bool {
         let room = self.current.as_ref().map_or(0, |scan| self.scan_bytes - scan.taken);
         let room = room.min(self.most_bytes - self.taken);
@@ -271,7 +269,7 @@ impl BytesCapture {
         let end = end.min(u64::from(self.layout.geometry.block_bytes)) as usize;
         match self.input.take(&mut open.block[open.filled..end]) {
             Ok(ReadOutcome::Bytes(bytes)) => self.took(bytes),
-            Ok(ReadOutcome::NotYet) => return false,
+            Ok(ReadOutcome::NotYet) => {}
             Ok(ReadOutcome::End) => self.exhaust(),
             Err(error) => {
                 let why = format!("{} cannot be read: {error}", self.layout.source);
@@ -354,7 +352,7 @@ impl BytesCapture {
         }
     }
 
-    /// Reads and drops the rest of the source, after its end. Returns true if bytes moved.
+    /// Reads and drops the rest of the source, after its end. Returns true if the source was read.
     fn flush(&mut self) -> bool {
         let Some(flushing) = &mut self.flushing else { return false };
         if !self.input.ends() || flushing.is_late() {
@@ -366,7 +364,7 @@ impl BytesCapture {
                 self.metrics.end.flushed_bytes.fetch_add(bytes as u64, Relaxed);
             }
             // After an abort, a silent source is not waited for.
-            Ok(ReadOutcome::NotYet) if flushing.until.is_none() => return false,
+            Ok(ReadOutcome::NotYet) if flushing.until.is_none() => {}
             Ok(ReadOutcome::NotYet | ReadOutcome::End) | Err(_) => self.flushed(),
         }
         true

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use fullbore_capture::{CaptureCommand, CaptureEvent, ScanContext, Striper, WriterQueue};
 use fullbore_core::account::Account;
 use fullbore_core::pattern::Pattern;
-use fullbore_linux::ring::{FullBlock, Notifier, StreamRef, WriterCommand, WriterReply};
+use fullbore_linux::ring::{
+    FullBlock, Notifier, ReplySender, StreamRef, WriterCommand, WriterReply, reply_queue,
+};
 use uuid::Uuid;
 
 use super::super::SinkChain;
@@ -21,7 +23,7 @@ struct Bench {
     /// Events that no test has asked for so far.
     told: Vec<CaptureEvent>,
     commands: rtrb::Consumer<WriterCommand>,
-    returned: rtrb::Producer<WriterReply>,
+    returned: ReplySender,
     /// The number of blocks.
     blocks: usize,
     /// The bytes of each scan, in the order of arrival.
@@ -45,7 +47,7 @@ impl Bench {
         let pool = Pool::new(region, 4096, 0);
         let blocks = pool.blocks();
         let (to_writer, commands) = rtrb::RingBuffer::new(blocks + WriterQueue::FINISHES);
-        let (returned, from_writer) = rtrb::RingBuffer::new(blocks + WriterQueue::FINISHES);
+        let (returned, from_writer) = reply_queue(blocks + WriterQueue::FINISHES);
         let notifier = Arc::new(Notifier::new().unwrap());
         let queue = WriterQueue::new(to_writer, from_writer, Arc::default(), notifier, blocks);
         let (event, events) = mpsc::channel();

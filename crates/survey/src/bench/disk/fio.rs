@@ -7,11 +7,11 @@ use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use fullbore_core::units::ByteSize;
 use fullbore_linux::ring::Pool;
+use fullbore_linux::stop_handle::StopHandle;
 
 use super::error::Error;
 use super::io_queue::{IoQueue, Session};
@@ -102,7 +102,7 @@ fn run_in_turn(
         let mut failures: [Option<String>; 2] = Default::default();
         let (mut rates, mut cpu, mut bytes) = (vec![], 0.0, 0);
         for run in 0..request.runs {
-            if watcher.stop.load(Relaxed) {
+            if watcher.stop.is_requested() {
                 return Ok(compared);
             }
             (watcher.tell)("beside fio", f64::from(run) / f64::from(request.runs));
@@ -194,7 +194,7 @@ impl<'a> Ours<'a> {
     }
 
     /// Rate, CPU seconds and bytes of one run.
-    fn run(&mut self, direction: Direction, stop: &AtomicBool) -> Result<(f64, f64, u64), Error> {
+    fn run(&mut self, direction: Direction, stop: &StopHandle) -> Result<(f64, f64, u64), Error> {
         self.prepare(direction)?;
         let cannot = |source| Error::Open { path: self.place.path().to_owned(), source };
         let opened = [self.scratch.open(self.mode).map_err(cannot)?];
@@ -328,7 +328,7 @@ fn opened_by_shell(file: &Path) -> String {
 }
 
 /// Runs fio and reads its output. Returns the CPU seconds too.
-fn ask(words: &[String], roots: &Roots, stop: &AtomicBool) -> Result<(FioReport, f64), String> {
+fn ask(words: &[String], roots: &Roots, stop: &StopHandle) -> Result<(FioReport, f64), String> {
     let before = children_seconds(roots);
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -360,15 +360,16 @@ fn ask(words: &[String], roots: &Roots, stop: &AtomicBool) -> Result<(FioReport,
 }
 
 /// True if fio ended successfully. A stop request ends it.
-fn await_end(child: &mut Child, stop: &AtomicBool) -> std::io::Result<bool> {
+fn await_end(child: &mut Child, stop: &StopHandle) -> std::io::Result<bool> {
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(status.success());
         }
-        if stop.load(Relaxed) {
+        // The end of fio wakes no thread that also waits for a stop request.
+        if stop.wait(Duration::from_millis(10)) {
             child.kill()?;
+            return child.wait().map(|status| status.success());
         }
-        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
@@ -482,7 +483,7 @@ mod tests {
     fn without_fio_the_commands_are_told_and_ours_is_measured() {
         let directory = tempfile::tempdir().unwrap();
         let place = Place::open(directory.path(), None, &Roots::default()).unwrap();
-        let stop = AtomicBool::new(false);
+        let stop = StopHandle::default();
         let mut tell = |_: &str, _: f64| {};
         let mut watcher = Watcher { stop: &stop, tell: &mut tell };
         let none = FioRequest { run: false, ..request() };

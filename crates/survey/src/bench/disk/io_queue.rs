@@ -9,10 +9,10 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use fullbore_linux::ring::{Block, Notifier, Pool};
+use fullbore_linux::stop_handle::StopHandle;
 use fullbore_linux::sys::uring::{DONTCACHE, Done, Ring};
 
 use crate::bench::result::{Direction, Mode};
@@ -87,7 +87,7 @@ impl IoQueue {
         &mut self,
         session: &Session,
         pool: &mut Pool,
-        stop: &AtomicBool,
+        stop: &StopHandle,
     ) -> Result<Moved, Failed> {
         let unaligned = !session.block_bytes.is_multiple_of(session.sector_bytes);
         let start = Instant::now();
@@ -107,7 +107,7 @@ impl IoQueue {
         &mut self,
         session: &Session,
         pool: &mut Pool,
-        stop: &AtomicBool,
+        stop: &StopHandle,
     ) -> Result<Moved, Failed> {
         let blocks = (session.bytes / u64::from(session.block_bytes)).max(1);
         let (mut sent, mut back, mut moved) = (0, 0, Moved::default());
@@ -120,7 +120,7 @@ impl IoQueue {
             }
             self.wait(session)?;
             back += self.collect(session, pool, &mut moved)?;
-            if start.elapsed() > session.time || stop.load(Relaxed) {
+            if start.elapsed() > session.time || stop.is_requested() {
                 moved.cut = sent < blocks;
                 if moved.cut && back == sent {
                     break;
@@ -192,7 +192,7 @@ impl IoQueue {
         &mut self,
         session: &Session,
         pool: &mut Pool,
-        stop: &AtomicBool,
+        stop: &StopHandle,
     ) -> Result<Moved, Failed> {
         let sector = u64::from(session.sector_bytes);
         let length = u64::from(session.block_bytes);
@@ -228,7 +228,7 @@ impl IoQueue {
             }
             moved.slowest = moved.slowest.max(begun.elapsed());
             moved.bytes += length;
-            if start.elapsed() > session.time || stop.load(Relaxed) {
+            if start.elapsed() > session.time || stop.is_requested() {
                 moved.cut = number + 1 < blocks;
                 break;
             }
@@ -329,7 +329,7 @@ mod tests {
     fn a_session_is_dealt_over_its_files_and_read_again() {
         let (directory, files) = files(3);
         let (mut io_queue, mut pool, stop) =
-            (IoQueue::new().unwrap(), pool(), AtomicBool::new(false));
+            (IoQueue::new().unwrap(), pool(), StopHandle::default());
         let moved =
             io_queue.run(&session(&files, Direction::Write, 100_000), &mut pool, &stop).unwrap();
         assert_eq!(moved.bytes, 1_000_000);
@@ -348,7 +348,7 @@ mod tests {
         let path = directory.path().join("0");
         std::fs::write(&path, vec![1; 4096]).unwrap();
         let (mut io_queue, mut pool, stop) =
-            (IoQueue::new().unwrap(), pool(), AtomicBool::new(false));
+            (IoQueue::new().unwrap(), pool(), StopHandle::default());
         let mut request = session(&files, Direction::Write, 700);
         (request.mode, request.bytes) = (Mode::Direct, 1400);
         let moved = io_queue.run_by_sectors(&request, &mut pool, &stop).unwrap();
@@ -368,7 +368,7 @@ mod tests {
         let path = |n: u32| directory.path().join(n.to_string());
         (0..2).for_each(|n| std::fs::write(path(n), vec![1; 4096]).unwrap());
         let (mut io_queue, mut pool, stop) =
-            (IoQueue::new().unwrap(), pool(), AtomicBool::new(false));
+            (IoQueue::new().unwrap(), pool(), StopHandle::default());
         let mut request = session(&files, Direction::Write, 700);
         (request.mode, request.bytes) = (Mode::Direct, 2100);
         let moved = io_queue.run_by_sectors(&request, &mut pool, &stop).unwrap();
@@ -381,7 +381,8 @@ mod tests {
     fn a_wish_to_stop_ends_a_session_early_and_in_order() {
         let (_directory, files) = files(1);
         let (mut io_queue, mut pool, stop) =
-            (IoQueue::new().unwrap(), pool(), AtomicBool::new(true));
+            (IoQueue::new().unwrap(), pool(), StopHandle::default());
+        stop.stop();
         let moved =
             io_queue.run(&session(&files, Direction::Write, 4096), &mut pool, &stop).unwrap();
         assert!(moved.cut && moved.bytes < 1 << 20 && moved.bytes > 0, "{moved:?}");

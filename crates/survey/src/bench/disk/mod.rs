@@ -19,7 +19,6 @@ mod verdict;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use fullbore_core::duty::Duty;
@@ -27,6 +26,7 @@ use fullbore_core::memory_budget::FILLING;
 use fullbore_core::pattern::Pattern;
 use fullbore_core::ring_sim::Service;
 use fullbore_core::units::{ByteRate, ByteSize};
+use fullbore_linux::stop_handle::StopHandle;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -119,7 +119,7 @@ pub struct Long {
 /// Receives progress, and can stop the benchmark.
 pub struct Watcher<'a> {
     /// Set to stop the benchmark; results so far are kept.
-    pub stop: &'a AtomicBool,
+    pub stop: &'a StopHandle,
     /// Takes the current activity, and its completed share (NaN if unknown).
     pub tell: &'a mut dyn FnMut(&str, f64),
 }
@@ -150,12 +150,12 @@ pub fn run(settings: &Settings, watcher: &mut Watcher) -> Result<BenchResult, Er
         result.notes.extend(swept.notes);
     }
     if let Some(long) = &settings.continuous
-        && !watcher.stop.load(Relaxed)
+        && !watcher.stop.is_requested()
     {
         result.continuous = Some(run_long(&places, long, room, settings, &mut result, watcher)?);
     }
     if let Some(request) = &settings.fio
-        && !watcher.stop.load(Relaxed)
+        && !watcher.stop.is_requested()
     {
         let request = fio::FioRequest { session_bytes: fitting(request, room), ..request.clone() };
         if request.run && request.session_bytes == 0 {
@@ -166,7 +166,7 @@ pub fn run(settings: &Settings, watcher: &mut Watcher) -> Result<BenchResult, Er
             result.commands = compared.commands;
         }
     }
-    result.interrupted = watcher.stop.load(Relaxed);
+    result.interrupted = watcher.stop.is_requested();
     verdict::judge(&mut result, settings);
     result.seconds = begun.elapsed().as_secs_f64();
     Ok(result)
@@ -248,7 +248,7 @@ fn run_long(
     let throttling = health::moved(&before, &health::counters(&settings.roots, &devices));
     let written = written?;
     tell_what_held_it_back(&written, &request, long, result);
-    let read = if long.read_back && !watcher.stop.load(Relaxed) && written.bytes > 0 {
+    let read = if long.read_back && !watcher.stop.is_requested() && written.bytes > 0 {
         Some(read_back::read(&written, &request, watcher)?)
     } else {
         None
@@ -632,13 +632,13 @@ mod tests {
             tbw: None,
             drive_writes: None,
         };
-        let stop = AtomicBool::new(false);
+        let stop = StopHandle::default();
         let told = run(&settings, &mut Watcher { stop: &stop, tell: &mut |_, _| {} }).unwrap();
         assert!(told.verdict.is_some_and(|verdict| verdict.holds));
         let endless =
             Long { bytes: Some(1 << 30), pace: Some(ByteRate(20_000_000)), full: false, ..long() };
         let settings = Settings { continuous: Some(endless), ..settings };
-        let mut tell = |_: &str, _: f64| stop.store(true, Relaxed);
+        let mut tell = |_: &str, _: f64| stop.stop();
         let told = run(&settings, &mut Watcher { stop: &stop, tell: &mut tell }).unwrap();
         assert!(told.continuous.as_ref().is_some_and(|run| run.write.bytes > 0));
         assert!(told.interrupted && told.verdict.is_none());
@@ -674,14 +674,14 @@ mod tests {
         assert_eq!(room(&places[..1], &settings).unwrap(), 9 << 30);
         assert_eq!(room(&places, &settings).unwrap(), 3 << 30);
         let found =
-            run(&settings, &mut Watcher { stop: &AtomicBool::new(false), tell: &mut |_, _| {} });
+            run(&settings, &mut Watcher { stop: &StopHandle::default(), tell: &mut |_, _| {} });
         let found = found.unwrap();
         let with: Vec<_> = found.targets.iter().map(|it| it.shares_with.is_some()).collect();
         assert_eq!(with, [false, true, true]);
         assert!(found.notes.iter().any(|note| note.text.contains("share a file system")));
         let twice = Settings { targets: vec![names[0].clone(), names[0].clone()], ..settings };
         let refused =
-            run(&twice, &mut Watcher { stop: &AtomicBool::new(false), tell: &mut |_, _| {} });
+            run(&twice, &mut Watcher { stop: &StopHandle::default(), tell: &mut |_, _| {} });
         assert!(matches!(refused.map(|_| ()), Err(Error::Twice { .. })));
     }
 }

@@ -8,13 +8,13 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use fullbore_core::layout::ALIGNMENT;
 use fullbore_core::pattern::{Pattern, Prbs};
 use fullbore_core::units::ByteSize;
 use fullbore_linux::ring::Pool;
+use fullbore_linux::stop_handle::StopHandle;
 use fullbore_linux::sys::memory::Region;
 
 use super::error::Error;
@@ -140,7 +140,7 @@ pub fn run(
     let points = feasible(places, request, room, &mut swept.notes)?;
     let mut bench = Bench::new(places, request, &points)?;
     for (number, point) in points.iter().enumerate() {
-        if watcher.stop.load(Relaxed) {
+        if watcher.stop.is_requested() {
             break;
         }
         (watcher.tell)(&told(point), number as f64 / points.len() as f64);
@@ -258,7 +258,7 @@ impl<'a> Bench<'a> {
         Ok(Self { places, request, files, filled_bytes, filled: false, region, io_queue })
     }
 
-    fn measure(&mut self, point: &Point, stop: &AtomicBool) -> Result<Option<SweepPoint>, Error> {
+    fn measure(&mut self, point: &Point, stop: &StopHandle) -> Result<Option<SweepPoint>, Error> {
         let count = point.files as usize * self.places.len();
         let opened = self.open(count, point.mode)?;
         let mut rates = vec![];
@@ -271,7 +271,7 @@ impl<'a> Bench<'a> {
             all.cut = bytes < point.session_bytes;
         }
         for _ in 0..self.request.runs {
-            if stop.load(Relaxed) {
+            if stop.is_requested() {
                 break;
             }
             self.prepare(point, count)?;
@@ -374,7 +374,7 @@ impl<'a> Bench<'a> {
             let bytes = reading().filter_map(share).max().unwrap_or(0);
             let most = self.places[number % self.places.len()].facts.free.0;
             let bytes = bytes.min(most / u64::from(FILLING_BYTES) * u64::from(FILLING_BYTES));
-            if bytes == 0 || watcher.stop.load(Relaxed) {
+            if bytes == 0 || watcher.stop.is_requested() {
                 continue;
             }
             (watcher.tell)("writing what is to be read", f64::NAN);
@@ -530,7 +530,7 @@ mod tests {
     fn a_sweep_measures_all_points_and_leaves_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let places = [Place::open(directory.path(), None, &Roots::default()).unwrap()];
-        let stop = AtomicBool::new(false);
+        let stop = StopHandle::default();
         let mut tell = |_: &str, _: f64| {};
         let mut watcher = Watcher { stop: &stop, tell: &mut tell };
         let swept = run(&places, &request(), 1 << 30, &mut watcher).unwrap();

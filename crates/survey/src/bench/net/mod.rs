@@ -16,8 +16,6 @@ pub mod wire;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use fullbore_core::endpoint::{LARGEST_DATAGRAM, UdpTarget};
@@ -25,6 +23,7 @@ use fullbore_core::pattern::{Pattern, Prbs};
 use fullbore_core::units::ByteRate;
 use fullbore_formats::framed::FrameKind;
 use fullbore_linux::clock::Clock;
+use fullbore_linux::stop_handle::StopHandle;
 use fullbore_replay::Progress;
 use fullbore_replay::pace::{CATCH_UP, Waiting};
 use fullbore_simulators::generate::{
@@ -248,14 +247,14 @@ pub fn measure(
     settings: &Settings,
     receiver: &mut Receiver,
     way: &str,
-    stop: &AtomicBool,
+    stop: &StopHandle,
     mut heard: impl FnMut(&Trial),
 ) -> Result<Measured, Error> {
     check(settings)?;
     let mut trials: Vec<Trial> = Vec::new();
     let mut buffer = 0;
     let found = search::search(&settings.range, |rate, time, confirms| {
-        if stop.load(Relaxed) {
+        if stop.is_requested() {
             return Ok::<_, Error>(None);
         }
         let (trial, given) = try_once(settings, receiver, rate, time, confirms, stop)?;
@@ -263,7 +262,7 @@ pub fn measure(
         let outcome = trial.outcome();
         buffer = given;
         trials.push(trial);
-        Ok((!stop.load(Relaxed)).then_some(outcome))
+        Ok((!stop.is_requested()).then_some(outcome))
     })?;
     let notes = notes(settings, &found, &trials, buffer);
     Ok(Measured { stage: stage(settings, &found, &trials, way), notes, trials })
@@ -299,7 +298,7 @@ fn try_once(
     rate: f64,
     time: Duration,
     confirms: bool,
-    stop: &AtomicBool,
+    stop: &StopHandle,
 ) -> Result<(Trial, u64), Error> {
     let frames = frames_per_second(settings, rate);
     let wanted = Wanted {
@@ -515,7 +514,7 @@ mod tests {
     #[test]
     fn a_rate_that_loopback_holds_is_confirmed() {
         let mut heard = 0;
-        let stop = AtomicBool::new(false);
+        let stop = StopHandle::default();
         let measured =
             measure(&settings(4e6), &mut Receiver::Loopback, "over loopback", &stop, |_| {
                 heard += 1
@@ -529,7 +528,7 @@ mod tests {
 
     #[test]
     fn another_host_counts_what_it_was_sent() {
-        let stop = AtomicBool::new(false);
+        let stop = StopHandle::default();
         let (tell, told) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
             let server = scope.spawn(|| {
@@ -540,7 +539,7 @@ mod tests {
             let told = told.recv().unwrap();
             let (remote, _) = Remote::call(told.strip_prefix("listening on ").unwrap()).unwrap();
             let mut far = Receiver::Far(Box::new(remote));
-            let quiet = AtomicBool::new(false);
+            let quiet = StopHandle::default();
             let measured = measure(&settings(4e6), &mut far, "to itself", &quiet, |_| ()).unwrap();
             assert!(measured.stage.rate.mean > 5e5, "{:?}", measured.trials);
             drop(far);
@@ -573,7 +572,7 @@ mod tests {
 
     #[test]
     fn frames_that_cannot_be_are_refused() {
-        let stop = AtomicBool::new(false);
+        let stop = StopHandle::default();
         for bytes in [0, 8, 1001, 70_000] {
             let settings = Settings { frame_bytes: bytes, ..settings(1e6) };
             let measured = measure(&settings, &mut Receiver::Loopback, "", &stop, |_| ());

@@ -9,9 +9,10 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use fullbore_linux::stop_handle::StopHandle;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -29,8 +30,8 @@ const LONGEST_LINE: u64 = 1 << 20;
 /// Time without a message after which a host counts as gone.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Time between two checks of stop requests while waiting.
-const GLANCE: Duration = Duration::from_millis(300);
+/// Time between two checks of stop requests while waiting for a host: a request wakes no wait for a socket.
+const GLANCE: Duration = Duration::from_millis(100);
 
 /// The most streams and block memory that a serving host grants.
 const MOST_STREAMS: u16 = 64;
@@ -169,7 +170,7 @@ impl Line {
     }
 
     /// Waits until the other side has sent data. `false`: a stop was requested.
-    fn wait(&self, stop: &AtomicBool) -> io::Result<bool> {
+    fn wait(&self, stop: &StopHandle) -> io::Result<bool> {
         let since = Instant::now();
         if !self.reader.buffer().is_empty() {
             return Ok(true);
@@ -179,7 +180,7 @@ impl Line {
         let awaited = loop {
             match self.writer.peek(&mut [0]) {
                 Ok(_) => break true,
-                Err(_) if stop.load(Ordering::Relaxed) => break false,
+                Err(_) if stop.is_requested() => break false,
                 Err(error) if is_nothing_yet(&error) && since.elapsed() < PATIENCE => {}
                 Err(error) => return Err(error),
             }
@@ -305,7 +306,7 @@ fn addresses(host: &str) -> io::Result<Vec<SocketAddr>> {
 pub fn serve(
     address: SocketAddr,
     once: bool,
-    stop: &AtomicBool,
+    stop: &StopHandle,
     mut tell: impl FnMut(String),
 ) -> Result<(), Error> {
     let failed = |source| Error::Listen { address, source };
@@ -313,15 +314,11 @@ pub fn serve(
     let address = listener.local_addr().map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     tell(format!("listening on {address}"));
-    while !stop.load(Ordering::Relaxed) {
-        let (stream, from) = match listener.accept() {
-            Ok(accepted) => accepted,
-            // No connection, or one that closed before it was accepted.
-            Err(_) => {
-                std::thread::sleep(Duration::from_millis(50));
-                continue;
-            }
-        };
+    while !stop.is_requested() {
+        let glance = Timespec { tv_sec: 0, tv_nsec: GLANCE.subsec_nanos().into() };
+        let _ = poll(&mut [PollFd::new(&listener, PollFlags::IN)], Some(&glance));
+        // No connection, or one that closed before it was accepted.
+        let Ok((stream, from)) = listener.accept() else { continue };
         tell(format!("{from} measures"));
         let local = stream.local_addr().map_or(address.ip(), |local| local.ip());
         let ended = stream
@@ -339,7 +336,7 @@ pub fn serve(
     Ok(())
 }
 
-fn converse(mut line: Line, address: IpAddr, port: u16, stop: &AtomicBool) -> io::Result<()> {
+fn converse(mut line: Line, address: IpAddr, port: u16, stop: &StopHandle) -> io::Result<()> {
     let mut receiving: Option<Receiving> = None;
     while line.wait(stop)? {
         let answer = match line.hear::<Ask>()? {
@@ -414,7 +411,7 @@ mod tests {
 
     #[test]
     fn questions_that_make_no_sense_are_refused_and_the_conversation_goes_on() {
-        let stop = AtomicBool::new(false);
+        let stop = StopHandle::default();
         let (tell, told) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
             let server = scope.spawn(|| {

@@ -20,7 +20,6 @@ mod store;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use fullbore_capture::checksum;
@@ -188,7 +187,7 @@ pub fn write(
     };
     let fed = feeder.feed(&mut *sink, &mut pool, watcher);
     let fed_for = begun.elapsed().min(request.time.unwrap_or(Duration::MAX));
-    let ended_by_time = matches!(fed, Ok(Fed { all: false, .. })) && !watcher.stop.load(Relaxed);
+    let ended_by_time = matches!(fed, Ok(Fed { all: false, .. })) && !watcher.stop.is_requested();
     let lasted = request.time.filter(|_| ended_by_time).unwrap_or(fed_for);
     // Threads and kernel operations are finished in any case, and the first error is reported.
     let finished = sink.finish(&mut pool);
@@ -275,7 +274,7 @@ impl Feeder<'_> {
 
     fn is_over(&self, watcher: &Watcher) -> bool {
         let late = self.request.time.is_some_and(|time| self.begun.elapsed() >= time);
-        late || watcher.stop.load(Relaxed)
+        late || watcher.stop.is_requested()
     }
 
     fn fill(&mut self, mut block: Block, bytes: u32, position: u64) -> (Block, u32) {
@@ -389,9 +388,8 @@ impl Feeder<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
-
     use fullbore_core::pattern::Prbs;
+    use fullbore_linux::stop_handle::StopHandle;
 
     use super::*;
     use crate::bench::environment::Roots;
@@ -414,13 +412,13 @@ mod tests {
     }
 
     fn run(places: &[Place], request: &ContinuousRequest) -> Written {
-        let stop = AtomicBool::new(false);
+        let stop = StopHandle::default();
         let mut tell = |_: &str, _: f64| {};
         write(places, request, &mut Watcher { stop: &stop, tell: &mut tell }).unwrap()
     }
 
     fn check(written: &Written, request: &ContinuousRequest) -> crate::bench::result::Verification {
-        let stop = AtomicBool::new(false);
+        let stop = StopHandle::default();
         let mut tell = |_: &str, _: f64| {};
         let mut watcher = Watcher { stop: &stop, tell: &mut tell };
         read_back::read(written, request, &mut watcher).unwrap().verification
@@ -496,7 +494,7 @@ mod tests {
             let found = check(&written, &round);
             assert_eq!((found.compared_bytes, found.wrong_blocks), (left, 0), "{found:?}");
             let long = Duration::from_millis(300);
-            let stop = AtomicBool::new(false);
+            let stop = StopHandle::default();
             let mut watcher = Watcher { stop: &stop, tell: &mut |_, _| {} };
             let read = read_back::read(
                 &written,

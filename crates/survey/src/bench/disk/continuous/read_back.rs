@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use fullbore_core::units::ByteSize;
@@ -56,7 +55,7 @@ pub fn read(
     let round = written.laid.iter().cycle();
     let blocks = if again.is_some() { usize::MAX } else { written.laid.len() };
     for laid in round.take(blocks) {
-        if watcher.stop.load(Relaxed) || again.is_some_and(|time| begun.elapsed() >= time) {
+        if watcher.stop.is_requested() || again.is_some_and(|time| begun.elapsed() >= time) {
             break;
         }
         let next = match ahead.next() {

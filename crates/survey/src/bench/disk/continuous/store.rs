@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use fullbore_core::layout::{ALIGNMENT, Geometry, chunk_file};
 use fullbore_linux::ring::{
-    Block, FullBlock, Notifier, Pool, StreamRef, WriterCommand, WriterEvent, WriterMetrics,
-    WriterReply,
+    Block, FullBlock, Notifier, Pool, ReplyReceiver, StreamRef, WriterCommand, WriterEvent,
+    WriterMetrics, WriterReply, reply_queue,
 };
 use fullbore_linux::writer_thread::WriterThread;
 use fullbore_store::{self as store, CaptureQueue, Member, Settings, Timing};
@@ -42,7 +42,7 @@ pub struct Members {
 struct Link {
     member: Member,
     commands: Option<rtrb::Producer<WriterCommand>>,
-    returned: rtrb::Consumer<WriterReply>,
+    returned: ReplyReceiver,
     wake: Arc<Notifier>,
     metrics: Arc<WriterMetrics>,
     writer: Option<WriterThread>,
@@ -94,6 +94,7 @@ impl Members {
             && !link.metrics.refusing.load(Relaxed)
             && begun.elapsed() < PLACED_BY
         {
+            // The writer tells of blocks that are written, and of no names.
             std::thread::sleep(NAP);
         }
         files.remove(&name).map_err(|source| {
@@ -164,7 +165,7 @@ fn link(
 ) -> Result<Link, Error> {
     // Room for every block, and for the end.
     let (commands, receiver) = rtrb::RingBuffer::new(blocks + 2);
-    let (sender, returned) = rtrb::RingBuffer::new(blocks + 2);
+    let (sender, returned) = reply_queue(blocks + 2);
     let broken = |source| Error::Open { path: member.root().to_owned(), source };
     let wake = Arc::new(Notifier::new().map_err(broken)?);
     let metrics = Arc::new(WriterMetrics::default());
@@ -238,7 +239,8 @@ impl BlockSink for Members {
         }
         let any = self.take_back(pool)?;
         if !any && !wait.is_zero() {
-            std::thread::sleep(wait.min(NAP));
+            // A block that comes back ends the wait.
+            std::thread::park_timeout(wait);
         }
         Ok(())
     }
@@ -253,17 +255,15 @@ impl BlockSink for Members {
         let mut first_error = None;
         // After an error the other writers are not waited for: they close their files and end.
         while finished < self.links.len() && first_error.is_none() {
-            match self.reports.recv_timeout(NAP) {
-                Ok(report) => match Self::heed(report) {
-                    Ok(end) => finished += usize::from(end),
-                    Err(error) => first_error = first_error.or(Some(error)),
-                },
-                Err(mpsc::RecvTimeoutError::Timeout) => {}
-                Err(mpsc::RecvTimeoutError::Disconnected) => break,
+            // The queues have room for the blocks that come back meanwhile.
+            let Ok(report) = self.reports.recv() else { break };
+            match Self::heed(report) {
+                Ok(end) => finished += usize::from(end),
+                Err(error) => first_error = Some(error),
             }
-            if let Err(error) = self.take_back(pool) {
-                first_error = first_error.or(Some(error));
-            }
+        }
+        if let Err(error) = self.take_back(pool) {
+            first_error = first_error.or(Some(error));
         }
         for link in &mut self.links {
             link.commands = None;
