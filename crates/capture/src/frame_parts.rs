@@ -179,6 +179,12 @@ mod tests {
                 sent.swap(at, to);
             }
             sent.retain(|(number, _)| !lost.contains(number));
+            let place = |part| sent.iter().position(|(number, _)| *number == part);
+            // Swaps of swapped datagrams can bring the parts of a frame out of reach of each other.
+            let beyond_reach: Vec<bool> = (0..40)
+                .map(|frame| place(2 * frame).zip(place(2 * frame + 1)))
+                .map(|it| it.is_some_and(|(first, second)| first.abs_diff(second) >= REACH as usize))
+                .collect();
             let datagrams: Vec<Vec<u8>> = sent.into_iter().map(|(_, it)| it).collect();
             let mut seen = joined(&datagrams);
             seen.sort_unstable();
@@ -186,6 +192,7 @@ mod tests {
                 let parts = [2 * frame, 2 * frame + 1].map(|part| !lost.contains(&(part as usize)));
                 let of: Vec<_> = seen.iter().filter(|(number, _)| number / 2 == frame).collect();
                 match parts {
+                    [true, true] if beyond_reach[frame as usize] => {}
                     [true, true] => prop_assert_eq!(of, [&(2 * frame, WHOLE)]),
                     [false, false] => prop_assert!(of.is_empty()),
                     _ => prop_assert!(of.iter().all(|it| it.1 == WHOLE / 2) && of.len() == 1),
