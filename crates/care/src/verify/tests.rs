@@ -113,6 +113,28 @@ fn what_is_away_is_counted_among_what_ought_to_be_there() {
 }
 
 #[test]
+fn a_stream_without_any_account_has_lost_the_frames_that_the_manifest_counts() {
+    let damages: [fn(&Laid, usize) -> PathBuf; 2] = [
+        |laid, member| laid.directory(0, member),
+        |laid, member| laid.directory(0, member).join(".fullbore"),
+    ];
+    for damage in damages {
+        let store = Store::new(2);
+        let laid = store.lay_down("r1_a", &plans());
+        (0..2).for_each(|member| fs::remove_dir_all(damage(&laid, member)).unwrap());
+        let verification = verified(&store, &laid);
+        let stream = &verification.streams[0];
+        assert!(!verification.good && !stream.good && stream.verdict.is_none(), "{stream:?}");
+        let written = laid.accounts[0].terms.written;
+        assert_eq!((stream.lost, stream.good_blocks), (written, 0), "{stream:?}");
+        assert_eq!(stream.stored, Some(laid.accounts[0].terms));
+        let scan = Scan::open(&store.roots(), &laid.name).unwrap();
+        assert_eq!(scan.streams[0].missing_blocks(), stream.blocks);
+        assert_eq!(scan.streams[1].missing_blocks(), 0);
+    }
+}
+
+#[test]
 fn a_flipped_byte_in_any_block_is_found_and_named() {
     let store = Store::new(2);
     let laid = store.lay_down("r1_a", &plans());
