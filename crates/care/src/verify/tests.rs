@@ -306,6 +306,29 @@ fn lost_and_changed_manifests_and_accounts_are_found() {
 }
 
 #[test]
+fn a_flipped_byte_anywhere_in_the_only_account_is_found() {
+    let store = Store::new(1);
+    let laid = store.lay_down("r1_a", &plans()[..1]);
+    let path = laid.account_path(0, 0);
+    let bytes = fs::metadata(&path).unwrap().len();
+    for at in (0..bytes).step_by(29).chain(bytes - 29..bytes) {
+        flip(&path, at);
+        let verification = verified(&store, &laid);
+        let unreadable = |it: &Diagnostic| {
+            it.file.as_ref() == Some(&path)
+                && matches!(it.what, DiagnosticKind::AccountUnreadable { .. })
+        };
+        assert!(verification.findings.iter().any(unreadable), "byte {at}");
+        assert!(!verification.good && verification.streams[0].lost == 0);
+        flip(&path, at);
+    }
+    assert!(verified(&store, &laid).good);
+    // An earlier version wrote no checksum.
+    fs::write(&path, serde_json::to_vec_pretty(&laid.accounts[0]).unwrap()).unwrap();
+    assert!(verified(&store, &laid).good);
+}
+
+#[test]
 fn a_member_that_is_gone_is_named_with_what_it_held() {
     let store = Store::new(3);
     let laid = store.lay_down("r1_a", &plans());

@@ -116,5 +116,5 @@ pub fn check_geometry(geometry: &Geometry) -> Result<(), String> {
 
 /// Reads an account.
 pub fn read_account(path: &Path) -> Copy<Account> {
-    read_copy(path, |json| serde_json::from_slice(json).map_err(|error| error.to_string()))
+    read_copy(path, |json| Account::from_json(json).map_err(|error| error.to_string()))
 }
