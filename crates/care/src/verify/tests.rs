@@ -306,6 +306,33 @@ fn lost_and_changed_manifests_and_accounts_are_found() {
 }
 
 #[test]
+fn named_pipe_in_the_place_of_a_stored_file_is_found_and_not_waited_for() {
+    let places: [fn(&Laid) -> PathBuf; 6] = [
+        |laid| laid.manifest_path(0, 0),
+        |laid| laid.account_path(0, 0),
+        |laid| laid.index_path(0, 0),
+        |laid| laid.chunk_path(0, 0),
+        |laid| laid.directory(0, 0).join(".fullbore/markers"),
+        |laid| laid.directory(0, 0).join(".fullbore/r1_a_dsa.00000077.part"),
+    ];
+    for place in places {
+        let store = Store::new(2);
+        let laid = store.lay_down("r1_a", &plans());
+        let path = place(&laid);
+        // Markers are read, and a marker that cannot be read is none.
+        let is_read = !path.ends_with("markers");
+        let _ = fs::remove_file(&path);
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || tell.send(verified(&store, &laid)));
+        let verification = told.recv_timeout(std::time::Duration::from_secs(60));
+        let verification = verification.unwrap_or_else(|_| panic!("waits for {}", path.display()));
+        let named = verification.findings.iter().any(|it| it.file.as_ref() == Some(&path));
+        assert_eq!(named, is_read, "{}: {:#?}", path.display(), what(&verification));
+    }
+}
+
+#[test]
 fn a_flipped_byte_anywhere_in_the_only_account_is_found() {
     let store = Store::new(1);
     let laid = store.lay_down("r1_a", &plans()[..1]);
