@@ -220,7 +220,7 @@ impl GuardError {
                         .into(),
                 )
             }
-            GuardError::Look { .. } => None,
+            GuardError::Look { path, source } => named_like_a_stream(path, source),
             GuardError::NoDevice { .. } => {
                 Some("for a directory use --store; a device is something like /dev/nvme0n1".into())
             }
@@ -249,6 +249,17 @@ impl GuardError {
             }
         }
     }
+}
+
+/// Advice for a path below a device, as if the device were a directory of scans.
+pub(super) fn named_like_a_stream(path: &Path, source: &io::Error) -> Option<String> {
+    let (device, scan) = (path.parent()?, path.file_name()?.to_str()?);
+    (source.kind() == io::ErrorKind::NotADirectory).then(|| {
+        format!(
+            "a scan on a device is named by ?scan=NAME: device:{}?scan={scan}",
+            device.display()
+        )
+    })
 }
 
 /// A device and its inspection results.
