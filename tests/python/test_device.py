@@ -902,6 +902,33 @@ def test_either_copy_of_the_index_knows_everything_once_a_scan_is_sealed_or_remo
     run("verify", end(device), code=GOOD)
 
 
+@pytest.mark.parametrize("bytes_", [4096, 256 << 10])
+def test_a_first_copy_of_the_index_that_was_zeroed_is_repaired(bytes_, device):
+    def wipe(content):
+        with open(device, "r+b") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+
+    record("pattern:prbs31?bytes=1MiB", end(device, scan="r1_a"))
+    wipe(bytes(bytes_))
+    told = text(run("ls", end(device), code=FOUND).stdout)
+    assert f"the next recording or `fullbore recover {end(device)}` repairs it" in told, told
+    assert "was repaired" in text(run("recover", end(device), code=GOOD).stdout)
+    run("ls", end(device), code=GOOD)
+    wipe(bytes(bytes_))
+    record("pattern:prbs31?bytes=1MiB", end(device, scan="r1_b"))
+    assert [scan["name"]["scan"] for scan in ask("ls", end(device), code=GOOD)["scans"]] == ["a", "b"]
+    run("verify", end(device), code=GOOD)
+    # Other bytes may be those of another program: nothing is changed, and ls says so.
+    wipe(b"\xff" * 4096)
+    told = text(run("ls", end(device), code=FOUND).stdout)
+    assert "contains unknown data in the place of its first copy" in told and "nothing is changed" in told, told
+    run("recover", end(device), code=REFUSED)
+    refused = text(run("verify", f"device:{device}/r1_a", code=REFUSED).stderr)
+    assert f"named by ?scan=NAME: {end(device, scan='r1_a')}" in refused, refused
+
+
 def test_scans_are_promised_to_survive_only_where_they_do(device):
     """Content at the beginning overwrites only one copy of the index; a GPT is at both ends, and overwrites both."""
     record("pattern:prbs31?bytes=1MiB", end(device, scan="r1_a"))

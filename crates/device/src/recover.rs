@@ -41,8 +41,17 @@ pub struct Recovered {
     pub cut_blocks: u64,
 }
 
-/// Recovers the unsealed scans of a device, or only the named one.
-pub fn recover(path: &Path, only: Option<&ScanName>) -> Result<Vec<Recovered>, Error> {
+/// The result for a device.
+#[derive(Clone, Debug)]
+pub struct Recovery {
+    /// The scans that were unsealed.
+    pub scans: Vec<Recovered>,
+    /// True if one copy of the index was damaged, and was written again.
+    pub repaired_index: bool,
+}
+
+/// Recovers the unsealed scans of a device, or only the named one, and repairs a damaged copy of its index.
+pub fn recover(path: &Path, only: Option<&ScanName>) -> Result<Recovery, Error> {
     let mut volume = Volume::open_to_change(path)?;
     if let Some(name) = only {
         volume.scan(name)?;
@@ -52,7 +61,12 @@ pub fn recover(path: &Path, only: Option<&ScanName>) -> Result<Vec<Recovered>, E
     };
     let scans: Vec<StoredScan> =
         volume.superblock().scans.iter().filter(unsealed).cloned().collect();
-    scans.into_iter().map(|scan| recover_one(&mut volume, scan)).collect()
+    let repaired_index = volume.damage().is_some();
+    if repaired_index {
+        volume.repair()?;
+    }
+    let scans = scans.into_iter().map(|scan| recover_one(&mut volume, scan));
+    Ok(Recovery { scans: scans.collect::<Result<_, _>>()?, repaired_index })
 }
 
 fn recover_one(volume: &mut Volume, mut scan: StoredScan) -> Result<Recovered, Error> {
