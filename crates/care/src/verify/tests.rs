@@ -306,6 +306,29 @@ fn lost_and_changed_manifests_and_accounts_are_found() {
 }
 
 #[test]
+fn member_whose_disk_is_not_mounted_is_not_attached_and_nothing_else_is_wrong() {
+    let store = Store::new(2);
+    let laid = store.lay_down("r1_a", &[StreamPlan::vdif("a").frames(90)]);
+    assert!(laid.blocks[0].iter().all(|(member, _)| *member == 0), "{:?}", laid.blocks);
+    // The mount point of the other member, without its disk.
+    let root = &store.roots()[1];
+    fs::remove_dir_all(root).unwrap();
+    fs::create_dir(root).unwrap();
+    let verification = verified(&store, &laid);
+    let [finding] = verification.findings.as_slice() else {
+        panic!("{:#?}", what(&verification));
+    };
+    assert!(matches!(finding.what, DiagnosticKind::MemberAbsent { bare: true, .. }), "{finding}");
+    assert!(finding.to_string().ends_with("its disk is not mounted there, or was replaced"));
+    assert_eq!(verification.streams[0].lost, 0);
+    // A scan without the member file is of the member, so only that file is missing.
+    fs::create_dir_all(laid.directory(0, 1).join(".fullbore")).unwrap();
+    let findings = verified(&store, &laid).findings;
+    let lacks_file = |it: &Diagnostic| matches!(it.what, DiagnosticKind::MemberFileMissing { .. });
+    assert!(findings.iter().any(lacks_file), "{findings:#?}");
+}
+
+#[test]
 fn named_pipe_in_the_place_of_a_stored_file_is_found_and_not_waited_for() {
     let places: [fn(&Laid) -> PathBuf; 6] = [
         |laid| laid.manifest_path(0, 0),
