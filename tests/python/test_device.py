@@ -6,6 +6,7 @@ Every test runs on a file; with root and loop devices also on a block device.
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -528,6 +529,21 @@ def test_a_planned_scan_whose_recorder_died_is_incomplete_after_it_is_recovered(
     assert told["uncovered"]["frames"] == pytest.approx(told["uncovered"]["ns"] / 1e6, abs=1)
     for known in known_of(device, "r1_a", INCOMPLETE):
         assert judgement(known) == judgement(told)
+
+
+def test_a_scan_of_one_block_that_was_killed_lasts_as_long_as_its_frames(tmp_path):
+    device, port = image_in(tmp_path), free_port()
+    source = f"udp://127.0.0.1:{port}?format=vdif&fps=1000"
+    options = ["--sync", "100ms", *SMALL]
+    with Onto(source, end(device, scan="r1_a", block="512KiB"), *options) as recording:
+        send(run_of_frames(600, payload_bytes=1000), port, pause=1e-4)
+        recording.wait("progress", lambda told: told["durable_bytes"] > 0)
+        recording.process.kill()
+        recording.process.wait(PATIENCE)
+    (told,) = ask("recover", end(device), code=GOOD)
+    assert told["scan"]["blocks"] == 1
+    (lasts,) = re.findall(r"UNKNOWN: \d+ frames, (\d\.\d+) s recorded", told["headline"])
+    assert float(lasts) == pytest.approx(told["recorded"] / 1000, abs=0.01)
 
 
 def test_a_listed_thread_that_never_came_is_told_of_a_device(tmp_path):

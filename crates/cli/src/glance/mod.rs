@@ -169,13 +169,6 @@ impl Glance<'_> {
     }
 }
 
-/// A first line about the state of stored data that is not as it was recorded, and the completeness below it.
-pub fn harmed(paper: Paper, title: &str, tone: Tone, recorded: &str, scan: &str) -> Vec<String> {
-    let mut head = titled(paper, title, tone, scan);
-    head.extend(paper.hanging("  recorded as: ", recorded, Tone::Plain));
-    head
-}
-
 /// The headline in colour, with the scan after or below it.
 pub fn headline(paper: Paper, completeness: &Completeness, scan: &str) -> Vec<String> {
     titled(paper, &completeness.headline, tone(completeness), scan)
