@@ -536,8 +536,12 @@ def test_a_scan_of_one_block_that_was_killed_lasts_as_long_as_its_frames(tmp_pat
     source = f"udp://127.0.0.1:{port}?format=vdif&fps=1000"
     options = ["--sync", "100ms", *SMALL]
     with Onto(source, end(device, scan="r1_a", block="512KiB"), *options) as recording:
-        send(run_of_frames(600, payload_bytes=1000), port, pause=1e-4)
-        recording.wait("progress", lambda told: told["durable_bytes"] > 0)
+        # A block is written when frames of a later one arrive: less than a block at a time.
+        for first in range(0, 5000, 100):
+            send(run_of_frames(100, first=first, payload_bytes=1000), port, pause=1e-4)
+            time.sleep(0.6)
+            if any(told.get("durable_bytes") for told in recording.events):
+                break
         recording.process.kill()
         recording.process.wait(PATIENCE)
     (told,) = ask("recover", end(device), code=GOOD)

@@ -103,10 +103,15 @@ def test_a_member_that_is_not_mounted_and_holds_no_data_is_told_in_plain_words(m
     # The only chunk is on one of them.
     (unmounted,) = [member for member in members if not list(member.glob("test_one*/test_one*.*"))]
     subprocess.run(["umount", "-l", unmounted], check=True)
-    told = run("verify", recording.scan, "--store", names, code=FOUND).stdout.decode()
+    try:
+        told = run("verify", recording.scan, "--store", names, code=FOUND).stdout.decode()
+        data = run("cat", recording.scan, "--store", names).stdout
+    finally:
+        # The fixture unmounts it.
+        subprocess.run(["mount", "-t", "tmpfs", "none", unmounted], check=True)
     assert told.startswith("NOT ALL HERE: 1 member is not attached; all recorded frames can be read without"), told
     assert f"{unmounted} is not attached: its disk is not mounted there, or was replaced" in told
-    assert run("cat", recording.scan, "--store", names).stdout == sent
+    assert data == sent
 
 
 @pytest.mark.parametrize("relative", [False, True], ids=["full paths", "relative paths"])
