@@ -6,6 +6,7 @@ Every test runs on a file; with root and loop devices also on a block device.
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -530,6 +531,25 @@ def test_a_planned_scan_whose_recorder_died_is_incomplete_after_it_is_recovered(
         assert judgement(known) == judgement(told)
 
 
+def test_a_scan_of_one_block_that_was_killed_lasts_as_long_as_its_frames(tmp_path):
+    device, port = image_in(tmp_path), free_port()
+    source = f"udp://127.0.0.1:{port}?format=vdif&fps=1000"
+    options = ["--sync", "100ms", *SMALL]
+    with Onto(source, end(device, scan="r1_a", block="512KiB"), *options) as recording:
+        # A block is written when frames of a later one arrive: less than a block at a time.
+        for first in range(0, 5000, 100):
+            send(run_of_frames(100, first=first, payload_bytes=1000), port, pause=1e-4)
+            time.sleep(0.6)
+            if any(told.get("durable_bytes") for told in recording.events):
+                break
+        recording.process.kill()
+        recording.process.wait(PATIENCE)
+    (told,) = ask("recover", end(device), code=GOOD)
+    assert told["scan"]["blocks"] == 1
+    (lasts,) = re.findall(r"UNKNOWN: \d+ frames, (\d\.\d+) s recorded", told["headline"])
+    assert float(lasts) == pytest.approx(told["recorded"] / 1000, abs=0.01)
+
+
 def test_a_listed_thread_that_never_came_is_told_of_a_device(tmp_path):
     device, port = image_in(tmp_path), free_port()
     source = f"udp://127.0.0.1:{port}?format=vdif&fps=1000&threads=0,1&fill=omit"
@@ -900,6 +920,33 @@ def test_either_copy_of_the_index_knows_everything_once_a_scan_is_sealed_or_remo
     told = ask("ls", end(device), code=FOUND)
     assert told["scans"] == before and told["damage"]
     run("verify", end(device), code=GOOD)
+
+
+@pytest.mark.parametrize("bytes_", [4096, 256 << 10])
+def test_a_first_copy_of_the_index_that_was_zeroed_is_repaired(bytes_, device):
+    def wipe(content):
+        with open(device, "r+b") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+
+    record("pattern:prbs31?bytes=1MiB", end(device, scan="r1_a"))
+    wipe(bytes(bytes_))
+    told = text(run("ls", end(device), code=FOUND).stdout)
+    assert f"the next recording or `fullbore recover {end(device)}` repairs it" in told, told
+    assert "was repaired" in text(run("recover", end(device), code=GOOD).stdout)
+    run("ls", end(device), code=GOOD)
+    wipe(bytes(bytes_))
+    record("pattern:prbs31?bytes=1MiB", end(device, scan="r1_b"))
+    assert [scan["name"]["scan"] for scan in ask("ls", end(device), code=GOOD)["scans"]] == ["a", "b"]
+    run("verify", end(device), code=GOOD)
+    # Other bytes may be those of another program: nothing is changed, and ls says so.
+    wipe(b"\xff" * 4096)
+    told = text(run("ls", end(device), code=FOUND).stdout)
+    assert "contains unknown data in the place of its first copy" in told and "nothing is changed" in told, told
+    run("recover", end(device), code=REFUSED)
+    refused = text(run("verify", f"device:{device}/r1_a", code=REFUSED).stderr)
+    assert f"named by ?scan=NAME: {end(device, scan='r1_a')}" in refused, refused
 
 
 def test_scans_are_promised_to_survive_only_where_they_do(device):

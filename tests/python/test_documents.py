@@ -1,6 +1,7 @@
 """The documents of a scan follow the published schema, for people and programs alike."""
 
 import json
+import re
 
 import jsonschema
 import pytest
@@ -46,7 +47,10 @@ def test_manifest_and_account_follow_their_schema(query, frames, lose, code, sto
         schema("account").validate(account)
     (side,) = store.glob(f"{scan.name}*/.fullbore")
     assert json.loads((side / "manifest.json").read_text()) == sealed["manifest"]
-    assert json.loads((side / "account.json").read_text()) == sealed["accounts"][0]
+    stored = json.loads((side / "account.json").read_text())
+    schema("account").validate(stored)
+    assert re.fullmatch("[0-9a-f]{8}", stored.pop("crc32c"))
+    assert stored == sealed["accounts"][0]
 
 
 def test_every_member_that_was_used_carries_manifest_and_account(stores):

@@ -1,6 +1,8 @@
 """Scans that have lost a part of their metadata: manifests, indexes."""
 
 import os
+import re
+import shutil
 import signal
 
 import wire
@@ -111,6 +113,21 @@ def test_a_sealed_scan_that_lost_an_index_says_how_it_is_built_anew(stores):
             assert new == old
     for port, bytes_sent in sent.items():
         assert recording.on_disk().bytes(port) == bytes_sent
+
+
+def test_a_stream_that_lost_its_directory_or_its_index_is_damaged_and_not_all_here(store):
+    recording, members, sent = record([store])
+    directory = next(store.glob("*_ds*"))
+    for lost in (directory / ".fullbore", directory):
+        shutil.rmtree(lost)
+        verified = text(run("verify", recording.scan, "--store", members, code=FOUND).stdout)
+        assert verified.startswith("DAMAGED: 3000 of 6000 frames recorded cannot be read"), verified
+        assert "recorded 3000 frames, 3000 of them cannot be read now, no account" in verified
+        for full in ([], ["--full"]):
+            first = text(run("info", recording.scan, *full, "--store", members).stdout).split("\n")[0]
+            assert re.match(r"NOT ALL HERE: 1 of 2 streams has files missing, \d+ of \d+ blocks", first), first
+        told = text(run("info", recording.scan, "--store", members).stdout)
+        assert "in 2 streams" in told and "recorded as: " in told, told
 
 
 def test_where_nothing_else_tells_when_it_was_the_frames_do_and_else_the_files(store):

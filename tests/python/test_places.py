@@ -96,6 +96,24 @@ def test_a_damaged_identity_of_a_member_is_found_and_the_scan_is_still_read(stor
     run("verify", recording.scan, "--store", names, code=INTACT)
 
 
+def test_a_member_that_is_not_mounted_and_holds_no_data_is_told_in_plain_words(memory_disk):
+    members = [memory_disk("64m"), memory_disk("64m")]
+    recording, sent = record(members)
+    names = ",".join(map(str, members))
+    # The only chunk is on one of them.
+    (unmounted,) = [member for member in members if not list(member.glob("test_one*/test_one*.*"))]
+    subprocess.run(["umount", "-l", unmounted], check=True)
+    try:
+        told = run("verify", recording.scan, "--store", names, code=FOUND).stdout.decode()
+        data = run("cat", recording.scan, "--store", names).stdout
+    finally:
+        # The fixture unmounts it.
+        subprocess.run(["mount", "-t", "tmpfs", "none", unmounted], check=True)
+    assert told.startswith("NOT ALL HERE: 1 member is not attached; all recorded frames can be read without"), told
+    assert f"{unmounted} is not attached: its disk is not mounted there, or was replaced" in told
+    assert data == sent
+
+
 @pytest.mark.parametrize("relative", [False, True], ids=["full paths", "relative paths"])
 def test_a_member_without_its_identity_is_found_and_the_scan_is_still_read(relative, stores, monkeypatch):
     recording, sent = record(stores)

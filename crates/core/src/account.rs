@@ -4,6 +4,8 @@
 //! Beside the terms are the [`DropCounter`]es, the counters of every layer before and after. The [`Verdict`] follows
 //! from both.
 
+mod document;
+
 use std::fmt;
 
 use fullbore_time::Tai;
@@ -13,6 +15,8 @@ use crate::clock_check::ClockOffset;
 use crate::completeness::{Completeness, grouped};
 use crate::gap::{Cause, Gap};
 use crate::high_water::HighWaterHistory;
+
+pub use self::document::DocumentError;
 
 /// The terms of the balance, in frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,7 +9,7 @@ use fullbore_core::name::ScanName;
 use fullbore_core::units::ByteSize;
 use fullbore_linux::sys::uring::RingError;
 
-use super::overwrite_guard::GuardError;
+use super::overwrite_guard::{GuardError, named_like_a_stream};
 
 /// A failed operation on a device.
 #[derive(Debug, thiserror::Error)]
@@ -286,8 +286,8 @@ impl Error {
             }
             Error::Ring(error) => error.hint().into(),
             Error::Memory { .. } => "ask for less with --buffer".into(),
-            Error::Open { .. }
-            | Error::Make { .. }
+            Error::Open { path, source } => return named_like_a_stream(path, source),
+            Error::Make { .. }
             | Error::Read { .. }
             | Error::Write { .. }
             | Error::Sync { .. }

@@ -30,5 +30,5 @@ pub use block_device::{BlockDevice, unmake};
 pub use diagnostics::DeviceDiagnostic;
 pub use error::Error;
 pub use reader::DeviceReader;
-pub use recover::{Recovered, recover};
+pub use recover::{Recovered, Recovery, recover};
 pub use volume::{Volume, check_blocks};

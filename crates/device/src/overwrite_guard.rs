@@ -220,7 +220,7 @@ impl GuardError {
                         .into(),
                 )
             }
-            GuardError::Look { .. } => None,
+            GuardError::Look { path, source } => named_like_a_stream(path, source),
             GuardError::NoDevice { .. } => {
                 Some("for a directory use --store; a device is something like /dev/nvme0n1".into())
             }
@@ -249,6 +249,17 @@ impl GuardError {
             }
         }
     }
+}
+
+/// Advice for a path below a device, as if the device were a directory of scans.
+pub(super) fn named_like_a_stream(path: &Path, source: &io::Error) -> Option<String> {
+    let (device, scan) = (path.parent()?, path.file_name()?.to_str()?);
+    (source.kind() == io::ErrorKind::NotADirectory).then(|| {
+        format!(
+            "a scan on a device is named by ?scan=NAME: device:{}?scan={scan}",
+            device.display()
+        )
+    })
 }
 
 /// A device and its inspection results.
@@ -361,6 +372,12 @@ pub fn clear(
     Err(GuardError::Occupied { path: path.to_owned(), findings: marks })
 }
 
+/// Returns the content for which a device with a scan index is refused: content of another program.
+pub fn foreign_content(path: &Path) -> Result<Vec<ExistingContent>, GuardError> {
+    let findings = inspect(path)?.findings.into_iter();
+    Ok(findings.filter(|it| !it.is_in_use() && !is_ours(it)).collect())
+}
+
 /// True if the kernel reports a block device as read-only. Opening such a device for writing succeeds all the same.
 fn is_read_only(path: &Path) -> bool {
     let told = fs::metadata(path).and_then(|metadata| {
@@ -377,11 +394,17 @@ fn is_ours_alone(marks: &[ExistingContent]) -> bool {
     let is_index = |mark: &ExistingContent| {
         matches!(mark, ExistingContent::ScanIndex { .. } | ExistingContent::UnreadableIndex { .. })
     };
-    // Partitions of a table that no longer exists: the kernel has not read the table again.
-    let is_harmless = |mark: &ExistingContent| {
-        is_index(mark) || matches!(mark, ExistingContent::Partitions { .. })
-    };
-    marks.iter().any(is_index) && marks.iter().all(is_harmless)
+    marks.iter().any(is_index) && marks.iter().all(is_ours)
+}
+
+/// True if no other program made it.
+fn is_ours(mark: &ExistingContent) -> bool {
+    match mark {
+        ExistingContent::ScanIndex { .. } | ExistingContent::UnreadableIndex { .. } => true,
+        // Partitions of a table that no longer exists: the kernel has not read the table again.
+        ExistingContent::Partitions { .. } => true,
+        _ => false,
+    }
 }
 
 /// The index on a device, if it has one, and any foreign content in the place of its first copy.
@@ -391,17 +414,35 @@ fn read_index(file: &File, bytes: u64) -> io::Result<Vec<ExistingContent>> {
         file.read_exact_at(&mut copy, place)?;
         Ok::<_, io::Error>(Superblock::decode(&copy))
     })?;
+    let mut expected = Vec::new();
     let index = match found {
-        Ok((superblock, _)) => ExistingContent::ScanIndex { scans: superblock.scans.len() },
+        Ok((superblock, _)) => {
+            expected = copies_beside(&superblock);
+            ExistingContent::ScanIndex { scans: superblock.scans.len() }
+        }
         Err(SuperblockError::Magic) => return Ok(vec![]),
         // A fullbore index that is damaged or of a later version must not be overwritten either.
         Err(error) => ExistingContent::UnreadableIndex { why: error.to_string() },
     };
     let mut first = vec![0; COPY_BYTES];
     file.read_exact_at(&mut first, 0)?;
-    let ours = first.starts_with(&MAGIC) || first.iter().all(|byte| *byte == 0);
+    let ours = first.starts_with(&MAGIC) || is_wiped(&first, &expected);
     let foreign = (!ours).then_some(ExistingContent::Foreign);
     Ok([index].into_iter().chain(foreign).collect())
+}
+
+/// The copies that can stand beside this one: each has the next generation, or the one before.
+fn copies_beside(superblock: &Superblock) -> Vec<Vec<u8>> {
+    let before = superblock.generation.checked_sub(1);
+    let generations = before.into_iter().chain(superblock.generation.checked_add(1));
+    let copy = |generation| Superblock { generation, ..superblock.clone() }.encode();
+    generations.map(copy).collect()
+}
+
+/// True if a copy was overwritten with zeros, as a whole or in part: all other bytes are those of a copy.
+fn is_wiped(copy: &[u8], expected: &[Vec<u8>]) -> bool {
+    let is_rest = |of: &Vec<u8>| copy.iter().zip(of).all(|(is, was)| *is == 0 || is == was);
+    copy.iter().all(|byte| *byte == 0) || expected.iter().any(is_rest)
 }
 
 /// The device's own number, and those of its partitions.
@@ -561,8 +602,9 @@ mod tests {
         let image = image(64 << 20);
         let volume = fullbore_core::device::Volume::of_media(64 << 20, 128 << 10).unwrap();
         let uuid = uuid::Uuid::from_u128(1);
-        let superblock = Superblock::new(uuid, fullbore_time::Tai(0), volume);
+        let mut superblock = Superblock::new(uuid, fullbore_time::Tai(0), volume);
         for place in [0, volume.second_copy()] {
+            superblock.generation = u64::from(place > 0);
             image.as_file().write_all_at(&superblock.encode(), place).unwrap();
         }
         (image, volume)
@@ -591,6 +633,26 @@ mod tests {
             assert!(clear(image.path(), None, Purpose::Index, None).unwrap().is_indexed());
             image.as_file().write_all_at(&zeros, volume.second_copy()).unwrap();
         }
+    }
+
+    #[test]
+    fn first_copy_that_is_partly_zeros_is_ours_and_is_repaired() {
+        for (from, to) in [(0, 4096), (0, 8), (0, 4100), (0, COPY_BYTES)] {
+            let (image, _) = indexed();
+            image.as_file().write_all_at(&vec![0; to - from], from as u64).unwrap();
+            assert_eq!(foreign_content(image.path()).unwrap(), []);
+            let damaged = super::super::Volume::open_to_read(image.path()).unwrap();
+            assert!(damaged.damage().is_some());
+            let recovery = super::super::recover(image.path(), None).unwrap();
+            assert!(recovery.repaired_index && recovery.scans.is_empty());
+            let repaired = super::super::Volume::open_to_read(image.path()).unwrap();
+            assert_eq!(repaired.damage(), None);
+            assert_eq!(repaired.superblock().scans, damaged.superblock().scans);
+            assert!(!super::super::recover(image.path(), None).unwrap().repaired_index);
+        }
+        let (image, _) = indexed();
+        image.as_file().write_all_at(b"another form", 0).unwrap();
+        assert_eq!(foreign_content(image.path()).unwrap(), [ExistingContent::Foreign]);
     }
 
     #[test]

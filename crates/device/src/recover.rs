@@ -41,8 +41,17 @@ pub struct Recovered {
     pub cut_blocks: u64,
 }
 
-/// Recovers the unsealed scans of a device, or only the named one.
-pub fn recover(path: &Path, only: Option<&ScanName>) -> Result<Vec<Recovered>, Error> {
+/// The result for a device.
+#[derive(Clone, Debug)]
+pub struct Recovery {
+    /// The scans that were unsealed.
+    pub scans: Vec<Recovered>,
+    /// True if one copy of the index was damaged, and was written again.
+    pub repaired_index: bool,
+}
+
+/// Recovers the unsealed scans of a device, or only the named one, and repairs a damaged copy of its index.
+pub fn recover(path: &Path, only: Option<&ScanName>) -> Result<Recovery, Error> {
     let mut volume = Volume::open_to_change(path)?;
     if let Some(name) = only {
         volume.scan(name)?;
@@ -52,7 +61,12 @@ pub fn recover(path: &Path, only: Option<&ScanName>) -> Result<Vec<Recovered>, E
     };
     let scans: Vec<StoredScan> =
         volume.superblock().scans.iter().filter(unsealed).cloned().collect();
-    scans.into_iter().map(|scan| recover_one(&mut volume, scan)).collect()
+    let repaired_index = volume.damage().is_some();
+    if repaired_index {
+        volume.repair()?;
+    }
+    let scans = scans.into_iter().map(|scan| recover_one(&mut volume, scan));
+    Ok(Recovery { scans: scans.collect::<Result<_, _>>()?, repaired_index })
 }
 
 fn recover_one(volume: &mut Volume, mut scan: StoredScan) -> Result<Recovered, Error> {
@@ -69,7 +83,7 @@ fn recover_one(volume: &mut Volume, mut scan: StoredScan) -> Result<Recovered, E
     records.truncate(run);
     let last_round = records.last().map(|record| record.round);
     let durable = records.iter().take_while(|record| Some(record.round) != last_round).count();
-    let whole = whole_from(volume, &records, durable, span)?;
+    let (whole, end) = whole_from(volume, &scan, &records, durable, span)?;
     let cut = records.len() - whole;
     records.truncate(whole);
     let bytes: u64 = records.iter().map(|record| u64::from(record.bytes)).sum();
@@ -82,7 +96,7 @@ fn recover_one(volume: &mut Volume, mut scan: StoredScan) -> Result<Recovered, E
     scan.limit = span.shortened(bytes).last();
     scan.ended = Some(Clock::new().now());
     let counted_by = counted_by(&scan);
-    let account = account(&scan, counted_by, &records);
+    let account = account(&scan, counted_by, &records, end);
     (scan.terms, scan.verdict) = (account.terms, account.verdict);
     scan.extract = Some(Extract { counted_by, ..Extract::from(&account) });
     volume.update(&mut scan)?;
@@ -105,8 +119,13 @@ fn counted_by(scan: &StoredScan) -> Option<CountedBy> {
     }
 }
 
-/// Returns the account of a scan by the records of its blocks.
-fn account(scan: &StoredScan, counted_by: Option<CountedBy>, records: &[BlockRecord]) -> Account {
+/// Returns the account of a scan by the records of its blocks, and by the time of its last frame, if that is known.
+fn account(
+    scan: &StoredScan,
+    counted_by: Option<CountedBy>,
+    records: &[BlockRecord],
+    end: Option<Tai>,
+) -> Account {
     let sum = |of: fn(&BlockRecord) -> u32| -> u64 {
         records.iter().map(|record| u64::from(of(record))).sum()
     };
@@ -115,7 +134,7 @@ fn account(scan: &StoredScan, counted_by: Option<CountedBy>, records: &[BlockRec
     // What is filled was lost somewhere: the records do not say where.
     let missing = frames.saturating_sub(written);
     account.terms = Terms { expected: written + missing, written, missing, ..Terms::default() };
-    let edges = edges(records);
+    let edges = edges(records, end);
     (account.first, account.last) = (edges.map(|it| it.0), edges.map(|it| it.1));
     if records.is_empty() {
         account.presence.push(Presence::NotKnown);
@@ -125,25 +144,38 @@ fn account(scan: &StoredScan, counted_by: Option<CountedBy>, records: &[BlockRec
         let lacking = planned.lacking(&account, frames_per_second(records), scan.begun, None);
         account.presence.extend(lacking);
     }
+    if !is_duration_known(records, end) {
+        account.last = None;
+    }
     // The loss counters died with the recorder, so nothing can be proven any more.
     account.verdict = account.judge().max(Verdict::Consistent);
     account
 }
 
 /// Returns the first and the last frame. A record has the times of the first frame of its block: the last frame of the
-/// last block follows at the rate of the blocks before.
-fn edges(records: &[BlockRecord]) -> Option<(Edge, Edge)> {
+/// last block follows at the rate of the blocks before, or has its own time, `end`.
+fn edges(records: &[BlockRecord], end: Option<Tai>) -> Option<(Edge, Edge)> {
     let (first, last) = (records.first()?, records.last()?);
     let within = i128::from(last.frames.saturating_sub(1));
     let later = |of: fn(&BlockRecord) -> Option<Tai>| {
         let (from, to) = (of(first)?, of(last)?);
         let frames = i128::from(last.first) - i128::from(first.first);
-        let ns = (i128::from(to.since(from)) * within).checked_div(frames).unwrap_or(0);
+        let by_rate = (i128::from(to.since(from)) * within).checked_div(frames);
+        let by_frame = || Some(i128::from(end?.since(last.time?)));
+        let ns = by_rate.or_else(by_frame).unwrap_or(0);
         Some(to.plus_ns(i64::try_from(ns).unwrap_or(0)))
     };
     let index = last.first.saturating_add(within as i64);
     let end = Edge { index, time: later(|it| it.time), seen: later(|it| it.seen)? };
     Some((Edge { index: first.first, time: first.time, seen: first.seen? }, end))
+}
+
+/// True if the time from the first to the last frame is known: not from a single block without the time of its end.
+fn is_duration_known(records: &[BlockRecord], end: Option<Tai>) -> bool {
+    match records {
+        [only] => only.frames <= 1 || (only.time.is_some() && end.is_some()),
+        _ => true,
+    }
 }
 
 /// Returns the frames per second of all threads together, by the times of the first frames of blocks.
@@ -155,24 +187,34 @@ fn frames_per_second(records: &[BlockRecord]) -> Option<u64> {
     u64::try_from(rate).ok().filter(|&rate| rate > 0)
 }
 
-/// The number of records, from `from` on, before the first damaged block.
+/// The number of records, from `from` on, before the first damaged block, and the time of the last frame of the block
+/// before that.
 fn whole_from(
     volume: &Volume,
+    scan: &StoredScan,
     records: &[BlockRecord],
     from: usize,
     span: Span,
-) -> Result<usize, Error> {
+) -> Result<(usize, Option<Tai>), Error> {
     let tail = &records[from..];
     let pieces: Vec<Piece> = tail.iter().map_while(|record| piece_of(span, record)).collect();
-    let mut whole = from;
+    let (mut whole, mut end) = (from, None);
     read::<Error>(volume.block_device(), &pieces, |place, bytes| match bytes {
         Ok(bytes) if checksum(bytes) == tail[place].crc => {
             whole += 1;
+            end = last_frame(scan, &tail[place], bytes).and_then(|it| scan.time_of_frame(it));
             Ok(ControlFlow::Continue(()))
         }
         Ok(_) | Err(_) => Ok(ControlFlow::Break(())),
     })?;
-    Ok(whole)
+    Ok((whole, end))
+}
+
+/// Returns the last frame in the bytes of a block.
+fn last_frame<'a>(scan: &StoredScan, record: &BlockRecord, bytes: &'a [u8]) -> Option<&'a [u8]> {
+    let frame_bytes = usize::try_from(scan.frame_bytes).ok().filter(|&bytes| bytes > 0)?;
+    let first = (record.frames as usize).checked_sub(1)?.checked_mul(frame_bytes)?;
+    bytes.get(first..first.checked_add(frame_bytes)?)
 }
 
 #[cfg(test)]
@@ -239,7 +281,7 @@ mod tests {
 
     fn recovered(scan: StoredScan, records: &[BlockRecord]) -> Completeness {
         let counted_by = counted_by(&scan);
-        let account = account(&scan, counted_by, records);
+        let account = account(&scan, counted_by, records, None);
         let extract = Some(Extract { counted_by, ..Extract::from(&account) });
         let (terms, verdict) = (account.terms, account.verdict);
         let scan = StoredScan { state: State::Recovered, terms, verdict, extract, ..scan };
@@ -260,6 +302,24 @@ mod tests {
         let late: Vec<BlockRecord> = records(12).split_off(4);
         let told = recovered(scan(3), &late);
         assert!(told.headline.contains("it began 1.0 s late"), "{}", told.headline);
+    }
+
+    #[test]
+    fn single_block_lasts_from_its_first_to_its_last_frame_and_no_longer_than_is_known() {
+        let scan = StoredScan { planned: None, ..scan(3) };
+        let one = records(1);
+        let covered = |end: Option<Tai>| {
+            let account = account(&scan, counted_by(&scan), &one, end);
+            let of = Extract::from(&account).beside;
+            let ns = |it: fullbore_core::completeness::Covered| it.to.since(it.from);
+            (of.covered.map(ns), of.received.map(ns))
+        };
+        let end = BEGIN.plus_ns(249 * S / RATE);
+        let ns = Some(249 * S / RATE);
+        assert_eq!(covered(Some(end)), (ns, ns));
+        assert_eq!(covered(None), (None, None));
+        let told = recovered(scan.clone(), &one);
+        assert!(told.headline.starts_with("UNKNOWN: 250 frames recorded"), "{}", told.headline);
     }
 
     #[test]

@@ -181,6 +181,11 @@ impl Volume {
         self.put()
     }
 
+    /// Writes both copies of the index again.
+    pub fn repair(&mut self) -> Result<(), Error> {
+        self.put()
+    }
+
     /// Replaces the scan with the same identity, and makes that durable. Facts without room are dropped from `scan`.
     pub fn update(&mut self, scan: &mut StoredScan) -> Result<(), Error> {
         self.superblock.replace(scan);

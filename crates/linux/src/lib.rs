@@ -10,6 +10,7 @@
 //! - [`overlap`]: whether two names are one file
 //! - [`read_at`]: bytes at an offset
 //! - [`place`]: whether a file can be made at a place
+//! - [`regular_file`]: opens stored files, and nothing else in their place
 //!
 //! It may make any system call. It knows no format, no store and no recorder.
 
@@ -18,6 +19,7 @@ pub mod leap;
 pub mod overlap;
 pub mod place;
 pub mod read_at;
+pub mod regular_file;
 pub mod ring;
 pub mod stop_handle;
 pub mod sys;

@@ -58,6 +58,8 @@ pub enum DiagnosticKind {
         uuid: Uuid,
         /// The path of the member when the scan was recorded.
         was_at: PathBuf,
+        /// True if that directory was given and holds nothing of a store: its disk is not mounted, or was replaced.
+        bare: bool,
     },
     /// The member's identity file is invalid.
     MemberUnidentified {
@@ -281,6 +283,9 @@ pub enum DiagnosticKind {
     },
 }
 
+/// The reason why a member is not attached although its directory is there.
+pub const NOT_MOUNTED: &str = ": its disk is not mounted there, or was replaced";
+
 /// A run of blocks, printed as `block 7` or `blocks 7–9`.
 struct Blocks(u64, u64);
 
@@ -297,8 +302,9 @@ impl fmt::Display for DiagnosticKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use DiagnosticKind::*;
         match self {
-            MemberAbsent { uuid, was_at } => {
-                write!(f, "member {uuid} (then at {}) is not attached", was_at.display())
+            MemberAbsent { uuid, was_at, bare } => {
+                let why = if *bare { NOT_MOUNTED } else { "" };
+                write!(f, "member {uuid} (then at {}) is not attached{why}", was_at.display())
             }
             MemberUnidentified { why } => write!(
                 f,

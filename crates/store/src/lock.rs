@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use fullbore_core::manifest::{MANIFEST_FILE, Manifest, SIDE_DIRECTORY};
+use fullbore_linux::regular_file;
 use rustix::fs::{FlockOperation, flock};
 
 /// Time to wait for a dead owner's lock: the kernel holds it until it has torn down the ring.
@@ -92,7 +93,7 @@ impl ScanLock {
     fn try_lock(path: &Path, operation: FlockOperation) -> Result<Option<Self>, Error> {
         let failed = |source| Error::Lock { path: path.to_owned(), source };
         loop {
-            let file = OpenOptions::new().read(true).open(path).map_err(failed)?;
+            let file = regular_file::open(path).map_err(failed)?;
             match flock(&file, operation) {
                 Ok(()) => {}
                 Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),

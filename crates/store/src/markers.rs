@@ -13,7 +13,7 @@
 //! The position of a stream at the marked moment is read from the index, without the recorder. If that position is not
 //! on the disk yet, `mark` looks for it a little longer and appends it in a second line.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -23,6 +23,7 @@ use fullbore_core::manifest::{MANIFEST_FILE, Manifest, State};
 use fullbore_core::marker::{self, MARKERS_FILE, Marker, Position, Text};
 use fullbore_core::name::ScanName;
 use fullbore_linux::clock::Clock;
+use fullbore_linux::regular_file;
 use fullbore_time::Tai;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use uuid::Uuid;
@@ -322,14 +323,10 @@ fn append(inventory: &Inventory, marker: &Marker) -> Result<Vec<(PathBuf, String
 
 fn append_line(path: &Path, line: &[u8]) -> Result<(), Error> {
     let failed = |source| Error::Write { path: path.to_owned(), source };
-    let mut file = OpenOptions::new()
-        .read(true)
-        .append(true)
-        .create(true)
-        .mode(0o644)
-        .custom_flags(OFlags::NOFOLLOW.bits() as i32)
-        .open(path)
-        .map_err(failed)?;
+    let mut options = OpenOptions::new();
+    options.read(true).append(true).create(true).mode(0o644);
+    let mut file =
+        regular_file::open_with_flags(&options, OFlags::NOFOLLOW, path).map_err(failed)?;
     flock(&file, FlockOperation::LockExclusive).map_err(|errno| failed(errno.into()))?;
     let bytes = file.metadata().map_err(failed)?.len();
     if bytes + line.len() as u64 > LARGEST {
@@ -357,7 +354,7 @@ fn append_line(path: &Path, line: &[u8]) -> Result<(), Error> {
 pub fn of_file(path: &Path) -> Vec<Marker> {
     let read = || -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        File::open(path)?.take(LARGEST).read_to_end(&mut bytes)?;
+        regular_file::open(path)?.take(LARGEST).read_to_end(&mut bytes)?;
         Ok(bytes)
     };
     read().map_or(Vec::new(), |bytes| marker::of_lines(&bytes).collect())

@@ -24,6 +24,7 @@ use fullbore_core::manifest::SIDE_DIRECTORY;
 use fullbore_core::partial_block::{
     BEGUN_SUFFIX, Codec, Entry, belongs_to_partial_block, is_partial_block_file, partial_block_file,
 };
+use fullbore_linux::regular_file;
 use fullbore_linux::ring::{CopyState, PartialBlockUpdate};
 use uuid::Uuid;
 
@@ -170,7 +171,7 @@ impl JournalThread {
         let path = side.join(partial_block_file(snapshot.sequence));
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o644);
-        let file = options.open(begun(&path))?;
+        let file = regular_file::open_with(&options, &begun(&path))?;
         let old = self.files.remove(&(stream_ref.scan, stream_ref.number));
         let before = old.and_then(|old| old.make_room_for(&path));
         let kept = JournalFile { file, path, named: false, before };

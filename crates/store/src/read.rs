@@ -18,13 +18,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 use fullbore_core::layout::ALIGNMENT;
 use fullbore_core::manifest::SIDE_DIRECTORY;
+use fullbore_linux::regular_file;
 use fullbore_linux::ring::{Block, Pool};
 use fullbore_linux::sys::memory::Region;
 use fullbore_linux::sys::sched;
@@ -140,7 +140,7 @@ impl ExtentReader {
         match fill(&open.file, at, buffer) {
             // Some file systems accept the flag and refuse the read.
             Err(error) if open.direct && error.raw_os_error() == Some(libc::EINVAL) => {
-                (open.file, open.direct) = (File::open(path.as_path())?, false);
+                (open.file, open.direct) = (regular_file::open(path)?, false);
             }
             Ok(got) if !open.direct => {
                 // Data that is read once only would push more useful data out of the page cache.
@@ -210,8 +210,7 @@ fn open(path: &Arc<PathBuf>) -> io::Result<Opened> {
 }
 
 fn open_file(path: &Path) -> io::Result<(File, bool)> {
-    let direct =
-        OpenOptions::new().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(path);
+    let direct = regular_file::open_with_flags(OpenOptions::new().read(true), OFlags::DIRECT, path);
     match direct {
         Ok(file) => Ok((file, true)),
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok((buffered(path)?, false)),
@@ -227,7 +226,7 @@ fn place_of_part(path: &Path) -> Option<PathBuf> {
 }
 
 fn buffered(path: &Path) -> io::Result<File> {
-    let file = File::open(path)?;
+    let file = regular_file::open(path)?;
     // Advice only: a refusal affects only the speed.
     let _ = fadvise(&file, 0, None, Advice::Sequential);
     Ok(file)

@@ -317,7 +317,7 @@ impl Store {
         let path = self.members[0].0.path().join(name.to_string());
         std::fs::create_dir_all(path.join(SIDE_DIRECTORY)).expect("a directory in our own one");
         put(&side_file(&path, MANIFEST_FILE), &manifest.to_json());
-        put(&side_file(&path, ACCOUNT_FILE), &serde_json::to_vec(account).expect("plain fields"));
+        put(&side_file(&path, ACCOUNT_FILE), &account.to_json());
         let own: Vec<&MadeBlock> = blocks.iter().collect();
         for (chunk, bytes) in chunks_of(&own) {
             put(&path.join(chunk_file(&name.to_string(), chunk)), &bytes);
@@ -414,8 +414,7 @@ impl Store {
         std::fs::create_dir_all(path.join(SIDE_DIRECTORY)).expect("a directory in our own one");
         put(&side_file(&path, MANIFEST_FILE), &manifest.to_json());
         if plan.sealed {
-            let account = serde_json::to_vec_pretty(&made.account).expect("plain fields");
-            put(&side_file(&path, ACCOUNT_FILE), &account);
+            put(&side_file(&path, ACCOUNT_FILE), &made.account.to_json());
         }
         let own: Vec<&MadeBlock> = made.blocks.iter().filter(|it| it.member == member).collect();
         write_chunks(&path, directory, plan, &own);

@@ -1,7 +1,7 @@
 //! Applies the result of the examination to the files of a stream.
 
 use std::collections::BTreeSet;
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use fullbore_core::index::{Codec, Entry, RECORD_BYTES};
 use fullbore_core::layout::chunk_file;
 use fullbore_core::manifest::{INDEX_FILE, SIDE_DIRECTORY};
 use fullbore_linux::clock::Clock;
+use fullbore_linux::regular_file;
 use fullbore_store::inventory::{Inventory, MemberFiles, SUPERSEDED_SUFFIX};
 use fullbore_store::lock::sync_directory;
 use fullbore_store::{SPARE_FILE, crash_hooks};
@@ -75,7 +76,7 @@ fn place_chunk(holding: &MemberFiles, chunk: &Chunk) -> Result<(), Error> {
 fn cut(path: &Path, bytes: u64) -> Result<(), Error> {
     step()?;
     let cut = || -> io::Result<()> {
-        let file = OpenOptions::new().write(true).open(path)?;
+        let file = regular_file::open_with(OpenOptions::new().write(true), path)?;
         file.set_len(bytes)?;
         file.sync_all()
     };
@@ -200,7 +201,7 @@ fn copy_records(
     if part.index.records == 0 {
         return Ok(());
     }
-    let mut from = BufReader::with_capacity(1 << 20, File::open(path)?);
+    let mut from = BufReader::with_capacity(1 << 20, regular_file::open(path)?);
     let mut record = [0; RECORD_BYTES];
     for _ in 0..part.index.records {
         from.read_exact(&mut record)?;

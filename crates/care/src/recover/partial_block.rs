@@ -9,7 +9,7 @@
 //! accepts no writes any more. Chunk, records and name are written in an order that lets an interrupted recovery run
 //! again with the same result. The journal files are removed before the manifest marks the scan as recovered.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -18,6 +18,7 @@ use fullbore_core::index::{self, Entry, LENGTHS};
 use fullbore_core::layout::{LARGEST_BLOCK_BYTES, chunk_file};
 use fullbore_core::manifest::{INDEX_FILE, SIDE_DIRECTORY, State};
 use fullbore_core::partial_block::{BlockState, Codec, MAKING_SUFFIX, PartialBlockFile};
+use fullbore_linux::regular_file;
 use fullbore_store::inventory::{Inventory, MemberFiles};
 use fullbore_store::lock::sync_directory;
 use fullbore_store::partial_blocks::{litter_in, tails_in};
@@ -126,7 +127,7 @@ fn choose(
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(LONGEST).read_to_end(&mut bytes)?;
+    regular_file::open(path)?.take(LONGEST).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -154,7 +155,8 @@ fn make_chunk(
     let path = holding.side(&format!("tail.{chunk:08}{MAKING_SUFFIX}"));
     let write = || -> io::Result<()> {
         let mut options = OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o644).open(&path)?;
+        options.write(true).create(true).truncate(true).mode(0o644);
+        let mut file = regular_file::open_with(&options, &path)?;
         blocks.iter().try_for_each(|(_, bytes)| file.write_all(bytes))?;
         file.sync_all()
     };
@@ -208,7 +210,9 @@ fn append(
     let path = holding.side(INDEX_FILE);
     let codec = index::Codec::of_scan(inventory.manifest.uuid);
     let write = || -> io::Result<()> {
-        let mut file = OpenOptions::new().append(true).create(true).mode(0o644).open(&path)?;
+        let mut options = OpenOptions::new();
+        options.append(true).create(true).mode(0o644);
+        let mut file = regular_file::open_with(&options, &path)?;
         let geometry = tail.snapshot.geometry;
         let header = (file.metadata()?.len() == 0).then(|| Entry::Header {
             member: inventory.roots[holding.root].uuid.unwrap_or_default(),

@@ -13,7 +13,7 @@
 //! Facts that cannot be found are reported: the sources of the streams, and the names of absent members.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -32,6 +32,7 @@ use fullbore_formats::FILL;
 use fullbore_formats::framed::{FrameCodec, FrameKind};
 use fullbore_formats::vdif::Header;
 use fullbore_linux::clock::Clock;
+use fullbore_linux::regular_file;
 use fullbore_store::gaps::Gaps;
 use fullbore_store::inventory::{BlockRecord, FoundScan, Index, MemberFiles, is_of_later_version};
 use fullbore_store::lock::{put_file, sync_directory};
@@ -137,9 +138,10 @@ impl<'a> IndexLabel<'a> {
         let path = self.holding.side(INDEX_FILE);
         let aside = path.with_extension("new");
         let rewrite = || -> io::Result<()> {
-            let mut from = BufReader::with_capacity(1 << 20, File::open(&path)?);
+            let mut from = BufReader::with_capacity(1 << 20, regular_file::open(&path)?);
             let mut options = OpenOptions::new();
-            let file = options.write(true).create(true).truncate(true).mode(0o644).open(&aside)?;
+            options.write(true).create(true).truncate(true).mode(0o644);
+            let file = regular_file::open_with(&options, &aside)?;
             let mut into = BufWriter::with_capacity(1 << 20, file);
             let mut record = [0; RECORD_BYTES];
             while from.read_exact(&mut record).is_ok() {
@@ -366,7 +368,7 @@ fn fill_of(parts: &[MemberIndex<'_>], kind: Option<FrameKind>) -> Option<Fill> {
         let mut frame = vec![0; frame_bytes as usize];
         let offset = block.offset.checked_add(place.checked_mul(frame_bytes.into())?)?;
         let chunk = part.holding.chunk(block.chunk)?;
-        File::open(&chunk.path).ok()?.read_exact_at(&mut frame, offset).ok()?;
+        regular_file::open(&chunk.path).ok()?.read_exact_at(&mut frame, offset).ok()?;
         let keeps_header = |codec: FrameCodec| match codec.check(&frame, frame.len()) {
             Ok(header) => header.invalid() || codec.is_fill(&header, &frame),
             Err(_) => false,
@@ -406,7 +408,7 @@ impl Frames {
         let (_, first) = chunks.min_by_key(|(number, _)| *number)?;
         let wanted = geometry.map_or(LOOK_BYTES, |it| u64::from(it.block_bytes));
         let mut bytes = Vec::new();
-        let file = File::open(&first.path).ok()?;
+        let file = regular_file::open(&first.path).ok()?;
         file.take(wanted.min(LARGEST_BLOCK_BYTES).min(LOOK_BYTES)).read_to_end(&mut bytes).ok()?;
         let told = geometry.map(|it| it.frame_bytes).filter(|&bytes| bytes > 0);
         // The first frame may be fill without a header, so every format is tried.
@@ -489,7 +491,7 @@ fn renamed(parts: &[MemberIndex<'_>]) -> Option<Renumbering> {
         if u64::from(block.bytes) > LARGEST_BLOCK_BYTES {
             return None;
         }
-        File::open(path).ok()?.read_exact_at(&mut bytes, block.offset).ok()?;
+        regular_file::open(path).ok()?.read_exact_at(&mut bytes, block.offset).ok()?;
         Some(crc32c::crc32c(&bytes) == block.crc)
     };
     // Files that were never renamed still have the numbers of their chunks.

@@ -8,6 +8,7 @@ use fullbore_core::index::Block;
 use fullbore_core::layout::{ALIGNMENT, BLOCK_BYTES, CHUNK_BYTES, Geometry};
 use fullbore_core::manifest::{Format, INDEX_FILE, State, Stream};
 use fullbore_formats::framed::FrameCodec;
+use fullbore_linux::regular_file;
 use fullbore_linux::ring;
 use fullbore_store::inventory::{BlockRecord, ChunkFile, Index, Inventory, MemberFiles};
 use fullbore_store::read::{BlockExtent, ExtentReader, Fault, pool};
@@ -144,7 +145,7 @@ fn of_first_frame(told: &Stream, first: &ChunkFile) -> Option<Geometry> {
     };
     let codec = FrameCodec::any_day(kind);
     let mut head = vec![0; kind.head_bytes()];
-    std::fs::File::open(&first.path).ok()?.read_exact_at(&mut head, 0).ok()?;
+    regular_file::open(&first.path).ok()?.read_exact_at(&mut head, 0).ok()?;
     let frame_bytes = codec.frame_bytes(&codec.read(&head)?);
     Geometry::of_frames(frame_bytes, BLOCK_BYTES, CHUNK_BYTES).ok()
 }

@@ -49,8 +49,7 @@ pub fn seal(
 }
 
 fn put_account(inventory: &Inventory, number: usize, account: &Account) -> Result<(), Error> {
-    let mut json = serde_json::to_vec_pretty(account).expect("an account has only plain fields");
-    json.push(b'\n');
+    let json = account.to_json();
     for holding in inventory.of_stream(number) {
         apply::step()?;
         let path = holding.side(ACCOUNT_FILE);

@@ -27,6 +27,7 @@ use fullbore_core::manifest::{
 };
 use fullbore_core::name::ScanName;
 use fullbore_core::redundancy::{Followed, Scheme};
+use fullbore_linux::regular_file;
 use fullbore_store::inventory::{self, Index, Inventory, MemberFiles, side_file};
 use fullbore_store::lock::{self, ScanLock, put_file, sync_directory};
 use fullbore_store::read::{Settings, StartError};
@@ -531,7 +532,7 @@ impl Restoration<'_> {
     fn account_of(&self, number: usize) -> Option<Vec<u8>> {
         let readable = |it: &&MemberFiles| it.account().get().is_some();
         let holding = self.scan.inventory.of_stream(number).find(readable)?;
-        std::fs::read(holding.side(ACCOUNT_FILE)).ok()
+        regular_file::read(&holding.side(ACCOUNT_FILE)).ok()
     }
 
     /// Appends the records of restored chunks to the indexes of their new members.
@@ -542,7 +543,7 @@ impl Restoration<'_> {
             let failed = |source| Error::Write { path: path.clone(), source };
             let mut records = match Index::read(&path, self.scan.manifest.uuid, number as u16) {
                 Ok(index) => {
-                    let mut bytes = std::fs::read(&path).map_err(failed)?;
+                    let mut bytes = regular_file::read(&path).map_err(failed)?;
                     bytes.truncate(usize::try_from(index.trusted_bytes()).unwrap_or(usize::MAX));
                     bytes
                 }

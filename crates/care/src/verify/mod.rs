@@ -87,7 +87,7 @@ pub struct StreamResult {
     pub written: u64,
     /// Absent frames, by the gaps of the index; `None` in sequential streams.
     pub absent: Option<u64>,
-    /// The stored terms.
+    /// The stored terms: those of the account, or of the manifest if no copy of the account can be read.
     pub stored: Option<Terms>,
     /// The stored verdict.
     pub verdict: Option<Verdict>,

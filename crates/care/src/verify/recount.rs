@@ -24,19 +24,21 @@ pub(super) fn account(
     let counted = Counted::of(stream);
     let good_blocks = results.values().filter(|it| it.fault.is_none()).count() as u64;
     let stored = stream.account.as_ref();
-    let absent_blocks: u64 = stream.absent.iter().map(|absent| absent.count).sum();
+    // If every copy of the account is gone, the manifest still has its terms.
+    let summary = scan.manifest.streams[stream.number].account.as_ref();
+    let terms = stored.map(|it| it.terms).or_else(|| summary.map(|it| it.terms));
     let good = results.iter().filter(|(_, result)| result.fault.is_none());
     let present: u64 = good.map(|(at, _)| u64::from(stream.blocks[*at].block.present)).sum();
-    let written = stored.map_or(0, |account| account.terms.written).max(counted.written);
+    let written = terms.map_or(0, |terms| terms.written).max(counted.written);
     let result = StreamResult {
         name: stream.name.clone(),
         good_blocks,
-        blocks: stream.blocks.len() as u64 + absent_blocks,
+        blocks: stream.recorded_blocks(),
         good: false,
         lost: written.saturating_sub(present),
         written: counted.written,
         absent: counted.absent,
-        stored: stored.map(|account| account.terms),
+        stored: terms,
         verdict: stored.map(|account| account.verdict),
         why_overrun: stored.and_then(Account::why_overrun),
         gaps_unlisted: stored.map_or(0, |account| account.gaps_unlisted),

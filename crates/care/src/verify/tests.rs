@@ -113,6 +113,28 @@ fn what_is_away_is_counted_among_what_ought_to_be_there() {
 }
 
 #[test]
+fn a_stream_without_any_account_has_lost_the_frames_that_the_manifest_counts() {
+    let damages: [fn(&Laid, usize) -> PathBuf; 2] = [
+        |laid, member| laid.directory(0, member),
+        |laid, member| laid.directory(0, member).join(".fullbore"),
+    ];
+    for damage in damages {
+        let store = Store::new(2);
+        let laid = store.lay_down("r1_a", &plans());
+        (0..2).for_each(|member| fs::remove_dir_all(damage(&laid, member)).unwrap());
+        let verification = verified(&store, &laid);
+        let stream = &verification.streams[0];
+        assert!(!verification.good && !stream.good && stream.verdict.is_none(), "{stream:?}");
+        let written = laid.accounts[0].terms.written;
+        assert_eq!((stream.lost, stream.good_blocks), (written, 0), "{stream:?}");
+        assert_eq!(stream.stored, Some(laid.accounts[0].terms));
+        let scan = Scan::open(&store.roots(), &laid.name).unwrap();
+        assert_eq!(scan.streams[0].missing_blocks(), stream.blocks);
+        assert_eq!(scan.streams[1].missing_blocks(), 0);
+    }
+}
+
+#[test]
 fn a_flipped_byte_in_any_block_is_found_and_named() {
     let store = Store::new(2);
     let laid = store.lay_down("r1_a", &plans());
@@ -281,6 +303,79 @@ fn lost_and_changed_manifests_and_accounts_are_found() {
         |laid| laid.account_path(0, 0),
         |what| matches!(what, DiagnosticKind::AccountTerm { term: "missing", .. }),
     );
+}
+
+#[test]
+fn member_whose_disk_is_not_mounted_is_not_attached_and_nothing_else_is_wrong() {
+    let store = Store::new(2);
+    let laid = store.lay_down("r1_a", &[StreamPlan::vdif("a").frames(90)]);
+    assert!(laid.blocks[0].iter().all(|(member, _)| *member == 0), "{:?}", laid.blocks);
+    // The mount point of the other member, without its disk.
+    let root = &store.roots()[1];
+    fs::remove_dir_all(root).unwrap();
+    fs::create_dir(root).unwrap();
+    let verification = verified(&store, &laid);
+    let [finding] = verification.findings.as_slice() else {
+        panic!("{:#?}", what(&verification));
+    };
+    assert!(matches!(finding.what, DiagnosticKind::MemberAbsent { bare: true, .. }), "{finding}");
+    assert!(finding.to_string().ends_with("its disk is not mounted there, or was replaced"));
+    assert_eq!(verification.streams[0].lost, 0);
+    // A scan without the member file is of the member, so only that file is missing.
+    fs::create_dir_all(laid.directory(0, 1).join(".fullbore")).unwrap();
+    let findings = verified(&store, &laid).findings;
+    let lacks_file = |it: &Diagnostic| matches!(it.what, DiagnosticKind::MemberFileMissing { .. });
+    assert!(findings.iter().any(lacks_file), "{findings:#?}");
+}
+
+#[test]
+fn named_pipe_in_the_place_of_a_stored_file_is_found_and_not_waited_for() {
+    let places: [fn(&Laid) -> PathBuf; 6] = [
+        |laid| laid.manifest_path(0, 0),
+        |laid| laid.account_path(0, 0),
+        |laid| laid.index_path(0, 0),
+        |laid| laid.chunk_path(0, 0),
+        |laid| laid.directory(0, 0).join(".fullbore/markers"),
+        |laid| laid.directory(0, 0).join(".fullbore/r1_a_dsa.00000077.part"),
+    ];
+    for place in places {
+        let store = Store::new(2);
+        let laid = store.lay_down("r1_a", &plans());
+        let path = place(&laid);
+        // Markers are read, and a marker that cannot be read is none.
+        let is_read = !path.ends_with("markers");
+        let _ = fs::remove_file(&path);
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || tell.send(verified(&store, &laid)));
+        let verification = told.recv_timeout(std::time::Duration::from_secs(60));
+        let verification = verification.unwrap_or_else(|_| panic!("waits for {}", path.display()));
+        let named = verification.findings.iter().any(|it| it.file.as_ref() == Some(&path));
+        assert_eq!(named, is_read, "{}: {:#?}", path.display(), what(&verification));
+    }
+}
+
+#[test]
+fn a_flipped_byte_anywhere_in_the_only_account_is_found() {
+    let store = Store::new(1);
+    let laid = store.lay_down("r1_a", &plans()[..1]);
+    let path = laid.account_path(0, 0);
+    let bytes = fs::metadata(&path).unwrap().len();
+    for at in (0..bytes).step_by(29).chain(bytes - 29..bytes) {
+        flip(&path, at);
+        let verification = verified(&store, &laid);
+        let unreadable = |it: &Diagnostic| {
+            it.file.as_ref() == Some(&path)
+                && matches!(it.what, DiagnosticKind::AccountUnreadable { .. })
+        };
+        assert!(verification.findings.iter().any(unreadable), "byte {at}");
+        assert!(!verification.good && verification.streams[0].lost == 0);
+        flip(&path, at);
+    }
+    assert!(verified(&store, &laid).good);
+    // An earlier version wrote no checksum.
+    fs::write(&path, serde_json::to_vec_pretty(&laid.accounts[0]).unwrap()).unwrap();
+    assert!(verified(&store, &laid).good);
 }
 
 #[test]

@@ -53,6 +53,8 @@ pub struct Glance<'a> {
     pub manifest: &'a Manifest,
     /// The completeness.
     pub completeness: &'a Completeness,
+    /// The blocks that are missing now, in words, if there are any: they precede the completeness.
+    pub missing: Option<String>,
     /// The streams with accounts, in the order of the manifest.
     pub streams: Vec<Stream<'a>>,
 }
@@ -60,7 +62,12 @@ pub struct Glance<'a> {
 impl Glance<'_> {
     /// The complete text. The caller's facts in `more` precede those of the recorder.
     pub fn text(&self, paper: Paper, more: &[String]) -> String {
-        let mut head = headline(paper, self.completeness, &self.scan());
+        let mut head = match &self.missing {
+            None => headline(paper, self.completeness, &self.scan()),
+            Some(missing) => {
+                harmed(paper, missing, Tone::Bad, &self.completeness.headline, &self.scan())
+            }
+        };
         let mut tail: Vec<String> = Vec::new();
         tail.extend(paper.fact(&self.completeness.explanation));
         let facts = facts::shared(&self.streams).into_iter().chain(more.iter().cloned());
@@ -82,7 +89,7 @@ impl Glance<'_> {
 
     /// The scan on one line: name, state, size, and time.
     fn scan(&self) -> String {
-        let Self { manifest, completeness, streams } = self;
+        let Self { manifest, completeness, .. } = self;
         let end = match manifest.state {
             State::Aborted if completeness.lost > 0 => "aborted",
             State::Aborted => "aborted, no received data lost",
@@ -95,9 +102,10 @@ impl Glance<'_> {
             let (parity, factor) = (ByteSize(followed.bytes), followed.factor(manifest.bytes()));
             text += &format!(" and {parity} of parity ({factor:.2}×)");
         }
-        text += &match streams.as_slice() {
+        // A stream whose account is gone is a stream of the scan, too.
+        text += &match manifest.streams.as_slice() {
             [only] => format!(" in stream {}", only.name),
-            _ => format!(" in {}", count(streams.len(), "stream")),
+            streams => format!(" in {}", count(streams.len(), "stream")),
         };
         if let Some(covered) = completeness.covered {
             let lasts = seconds(covered.to.since(covered.from).max(0));
@@ -162,6 +170,13 @@ impl Glance<'_> {
 /// The headline in colour, with the scan after or below it.
 pub fn headline(paper: Paper, completeness: &Completeness, scan: &str) -> Vec<String> {
     titled(paper, &completeness.headline, tone(completeness), scan)
+}
+
+/// A first line about the state of stored data that is not as it was recorded, and the completeness below it.
+pub fn harmed(paper: Paper, title: &str, tone: Tone, recorded: &str, scan: &str) -> Vec<String> {
+    let mut head = titled(paper, title, tone, scan);
+    head.extend(paper.hanging("  recorded as: ", recorded, Tone::Plain));
+    head
 }
 
 /// The headline in colour, as it is printed on standard output.

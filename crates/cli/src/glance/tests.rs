@@ -72,7 +72,8 @@ fn text(mut accounts: Vec<Account>, columns: usize) -> String {
     let stream =
         |(name, account)| Stream { name, account, time_of: Box::new(time_between(account)) };
     let streams = names.iter().map(String::as_str).zip(&accounts).map(stream).collect();
-    let glance = Glance { manifest: &manifest, completeness: &completeness, streams };
+    let glance =
+        Glance { manifest: &manifest, completeness: &completeness, missing: None, streams };
     let text = glance.text(Paper { columns, lines: 24, colour: false }, &[]);
     let fits = |line: &str| line.chars().count() <= columns;
     assert!(text.lines().all(fits) && text.lines().count() <= 24, "{text}");
@@ -89,7 +90,8 @@ fn a_container_names_its_file() {
     ]))
     .unwrap();
     let completeness = Completeness::of_accounts(&manifest, &accounts);
-    let glance = Glance { manifest: &manifest, completeness: &completeness, streams: vec![] };
+    let glance =
+        Glance { manifest: &manifest, completeness: &completeness, missing: None, streams: vec![] };
     let text = glance.text(Paper { columns: 80, lines: 24, colour: false }, &[]);
     assert!(text.contains("next: the attributes of /data/x.h5"), "{text}");
     assert!(!text.contains("fullbore info"), "{text}");

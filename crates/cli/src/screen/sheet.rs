@@ -291,7 +291,7 @@ fn told(sealed: &Sealed, paper: Paper) -> String {
         account,
         time_of: Box::new(account_table::time_between(account)),
     });
-    let glance = Glance { manifest, completeness, streams: streams.collect() };
+    let glance = Glance { manifest, completeness, missing: None, streams: streams.collect() };
     let on_devices: String = devices.iter().map(device::lines).collect();
     let files: Vec<String> = files.iter().map(file_line).collect();
     let in_sinks: String = match sinks.as_slice() {

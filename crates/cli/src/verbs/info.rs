@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args as ClapArgs;
 use fullbore_care::verify;
 use fullbore_core::account::Account;
-use fullbore_core::completeness::Completeness;
+use fullbore_core::completeness::{Completeness, counted, grouped};
 use fullbore_core::device::DeviceEnd;
 use fullbore_core::manifest::{AbsentMember, Fill, Format, Manifest, State, Stream, Times};
 use fullbore_core::marker::{Marker, Position};
@@ -36,6 +36,9 @@ use crate::verbs::{live_scan, scan_arg};
 /// does not cover the plan), or UNKNOWN (the frames cannot show a loss). Streams
 /// that are not complete follow, the worst first, each with its first gaps. The
 /// other streams share a line. --full prints everything.
+///
+/// If files are missing, the first line says NOT ALL HERE and how many blocks cannot
+/// be found, and the next one what was recorded. info reads no data: verify does.
 ///
 /// The account balances: expected = written + missing + overrun + damaged + late,
 /// in frames.
@@ -312,7 +315,8 @@ fn in_short(scan: &Scan, info: &Info<'_>, paper: Paper) -> String {
                 let time_of = Box::new(|index| stream.time_of(index));
                 Some(glance::Stream { name: &stream.name, account, time_of })
             });
-            let glance = Glance { manifest, completeness, streams: streams.collect() };
+            let missing = missing(scan);
+            let glance = Glance { manifest, completeness, missing, streams: streams.collect() };
             glance.text(paper, &facts)
         }
         (None, None) => format!("{} {}\n{}", manifest.scan, status(info), listed(&facts)),
@@ -328,6 +332,21 @@ fn in_short(scan: &Scan, info: &Info<'_>, paper: Paper) -> String {
         text += &format!("! {more}: `fullbore verify {}` checks the scan\n", manifest.scan);
     }
     text
+}
+
+/// The blocks that are missing now, in words, if there are any: the account says only what was recorded.
+fn missing(scan: &Scan) -> Option<String> {
+    let streams = scan.streams.iter().filter(|stream| stream.missing_blocks() > 0).count();
+    let sum = |of: fn(&Stored) -> u64| scan.streams.iter().map(of).sum::<u64>();
+    (streams > 0).then(|| {
+        let have = if streams == 1 { "has" } else { "have" };
+        let of_streams = format!("{streams} of {}", count(scan.streams.len(), "stream"));
+        let blocks = counted(sum(Stored::recorded_blocks), "block");
+        let missing = grouped(sum(Stored::missing_blocks));
+        format!(
+            "NOT ALL HERE: {of_streams} {have} files missing, {missing} of {blocks} cannot be found"
+        )
+    })
 }
 
 /// The facts about streams, times, places and markers; equal facts are printed once.
@@ -407,6 +426,9 @@ fn members(manifest: &Manifest, info: &Info<'_>) -> Vec<String> {
 fn in_full(scan: &Scan, info: &Info<'_>, gaps: usize) -> String {
     let manifest = &scan.manifest;
     let mut text = String::new();
+    if let Some(missing) = missing(scan).filter(|_| info.live.is_none()) {
+        text += &format!("{}\n", Paper::of_stdout().styled(&missing, Tone::Bad));
+    }
     if let Some(completeness) = info.completeness.as_ref() {
         text += &glance::coloured(completeness);
         text += &format!("\n  {}\n", completeness.explanation);

@@ -224,9 +224,7 @@ fn text(verification: &Verification, verbose: bool, paper: Paper) -> String {
             let recorded =
                 recorded.map_or("UNKNOWN: the scan has no account", |it| it.headline.as_str());
             let (title, tone) = harm(verification);
-            let mut head = glance::titled(paper, &title, tone, &format!("{scan} read: {read}"));
-            head.extend(paper.hanging("  recorded as: ", recorded, Tone::Plain));
-            head
+            glance::harmed(paper, &title, tone, recorded, &format!("{scan} read: {read}"))
         }
     };
     let mut text: String = head.into_iter().map(|line| line + "\n").collect();

@@ -8,7 +8,8 @@
 
 use std::fmt;
 
-use fullbore_time::Tai;
+use fullbore_formats::framed::{FrameCodec, FrameKind};
+use fullbore_time::{Tai, frame_ns};
 use serde::Serialize;
 use uuid::Uuid;
 use zerocopy::little_endian::{I64, U32, U64};
@@ -204,6 +205,13 @@ impl StoredScan {
         let counted = self.frame_bytes > 0 || self.extract.is_some();
         (counted && self.state != State::Recording)
             .then(|| Completeness::judged(vec![self.part()], self.planned, self.state, &[]))
+    }
+
+    /// Returns the time of a frame by its own header; `None` if it has no time, or the rate is not known.
+    pub fn time_of_frame(&self, frame: &[u8]) -> Option<Tai> {
+        let rate = self.frames_per_second.filter(|_| self.kind == Kind::Vdif)?;
+        let header = FrameCodec::new(FrameKind::Vdif, self.begun).check(frame, frame.len()).ok()?;
+        Some(header.second().start().plus_ns(frame_ns(header.frame_number().into(), rate)))
     }
 
     /// Returns the facts about its only stream.

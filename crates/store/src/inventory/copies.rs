@@ -1,7 +1,6 @@
 //! Copies of manifests and accounts on the members: read, missing or unreadable.
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
@@ -11,6 +10,7 @@ use fullbore_core::layout::{ALIGNMENT, Geometry, LARGEST_BLOCK_BYTES, LONGEST_DA
 use fullbore_core::manifest::{self, Manifest};
 use fullbore_core::name::ScanName;
 use fullbore_core::redundancy::Redundancy;
+use fullbore_linux::regular_file;
 
 /// Upper limit for manifests and member files; an account of 100 000 gaps has about 8 MB.
 const LARGEST_JSON: u64 = 64 << 20;
@@ -18,7 +18,7 @@ const LARGEST_JSON: u64 = 64 << 20;
 /// Reads a whole file, if it is within the limit.
 pub(crate) fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let read = File::open(path)?.take(LARGEST_JSON + 1).read_to_end(&mut bytes)?;
+    let read = regular_file::open(path)?.take(LARGEST_JSON + 1).read_to_end(&mut bytes)?;
     if read as u64 > LARGEST_JSON {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "larger than 64 MiB"));
     }
@@ -116,5 +116,5 @@ pub fn check_geometry(geometry: &Geometry) -> Result<(), String> {
 
 /// Reads an account.
 pub fn read_account(path: &Path) -> Copy<Account> {
-    read_copy(path, |json| serde_json::from_slice(json).map_err(|error| error.to_string()))
+    read_copy(path, |json| Account::from_json(json).map_err(|error| error.to_string()))
 }

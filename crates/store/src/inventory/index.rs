@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use fullbore_core::gap::Gap;
 use fullbore_core::index::{Block, Codec, Entry, RECORD_BYTES};
 use fullbore_core::layout::Geometry;
+use fullbore_linux::regular_file;
 use fullbore_time::Tai;
 use uuid::Uuid;
 
@@ -59,7 +60,7 @@ impl Index {
     pub fn label(path: &Path) -> Option<(Codec, u16)> {
         use std::os::unix::fs::FileExt;
         let mut record = [0; RECORD_BYTES];
-        File::open(path).ok()?.read_exact_at(&mut record, 0).ok()?;
+        regular_file::open(path).ok()?.read_exact_at(&mut record, 0).ok()?;
         let codec = Codec::of_record(&record);
         let (number, entry) = codec.decode(&record).ok()?;
         let Entry::Header { frame_bytes, block_bytes, chunk_blocks, .. } = entry else {
@@ -72,7 +73,7 @@ impl Index {
 
     /// Reads the index of a stream whose records were written by this codec.
     pub fn read_by(path: &Path, codec: Codec, stream: u16) -> io::Result<Self> {
-        let file = File::open(path)?;
+        let file = regular_file::open(path)?;
         let file_bytes = file.metadata()?.len();
         let index = Self::read_from(BufReader::with_capacity(1 << 20, file), codec, stream)?;
         Ok(Self { file_bytes, ..index })
@@ -178,7 +179,7 @@ impl Growing {
     pub fn look(&mut self) -> io::Result<()> {
         let file = match self.file.take() {
             Some(file) => file,
-            None => match File::open(&self.path) {
+            None => match regular_file::open(&self.path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
                 file => file?,
             },
@@ -222,7 +223,7 @@ pub fn read_on(
 /// Reads the lengths of the frames that begin in a block.
 pub fn read_lengths(path: &Path, scan: Uuid, at: (u64, u32)) -> io::Result<Vec<u16>> {
     use std::os::unix::fs::FileExt;
-    let file = File::open(path)?;
+    let file = regular_file::open(path)?;
     let codec = Codec::of_scan(scan);
     let mut record = [0; RECORD_BYTES];
     let mut all = Vec::new();

@@ -151,8 +151,12 @@ impl MemberFiles {
             }
             let renaming = name.strip_suffix(RENAMING_SUFFIX);
             let whole = renaming.or(name.strip_suffix(PART_SUFFIX)).unwrap_or(&name);
-            if let Some(number) = chunk_number(&self.name, whole) {
-                self.add(number, path, metadata.len(), renaming.is_none());
+            match chunk_number(&self.name, whole) {
+                Some(number) if metadata.is_file() => {
+                    self.add(number, path, metadata.len(), renaming.is_none());
+                }
+                Some(_) => self.strangers.push(path),
+                None => {}
             }
         }
     }

@@ -19,7 +19,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use fullbore_core::chunk_map::{RenumberStage, Renumbering};
-use fullbore_core::manifest::{Format, MANIFEST_FILE, Manifest, Member, State, Stream};
+use fullbore_core::manifest::{
+    Format, MANIFEST_FILE, Manifest, Member, SIDE_DIRECTORY, State, Stream,
+};
 use fullbore_core::marker::Marker;
 use fullbore_core::name::ScanName;
 use uuid::Uuid;
@@ -54,6 +56,8 @@ pub struct Root {
     pub uuid: Option<Uuid>,
     /// The reason why its identity file is invalid.
     pub unidentified: Option<String>,
+    /// True if it holds nothing of a store, like the mount point of a disk that is not mounted.
+    pub bare: bool,
     /// The device of the root: two roots of one device are read by one set of threads.
     pub device: u64,
 }
@@ -80,8 +84,17 @@ impl Root {
             Ok(uuid) => (uuid, None),
             Err(why) => (None, Some(why)),
         };
-        Ok(Self { path: path.to_owned(), uuid, unidentified, device: metadata.dev() })
+        let bare = uuid.is_none() && unidentified.is_none() && is_bare(path);
+        Ok(Self { path: path.to_owned(), uuid, unidentified, bare, device: metadata.dev() })
     }
+}
+
+/// True if a directory has no side directory, and none of its directories has one. A member that lost its member file
+/// still has its scans.
+fn is_bare(path: &Path) -> bool {
+    let Ok(entries) = std::fs::read_dir(path) else { return false };
+    let sides = entries.flatten().map(|entry| entry.path().join(SIDE_DIRECTORY));
+    !path.join(SIDE_DIRECTORY).is_dir() && sides.into_iter().all(|side| !side.is_dir())
 }
 
 /// All directories of one scan on all roots, and the manifest that is used.
@@ -214,8 +227,10 @@ pub fn absent_members<'a>(
     manifest: &'a Manifest,
 ) -> impl Iterator<Item = &'a Member> {
     let given = |uuid| roots.iter().any(|root| root.uuid == Some(uuid));
-    // A root without its member file is identified by its path at the time of recording.
-    let known = |path: &Path| roots.iter().any(|root| root.uuid.is_none() && is_at(root, path));
+    // A root without its member file is identified by its path at the time of recording, unless nothing is there.
+    let known = |path: &Path| {
+        roots.iter().any(|root| root.uuid.is_none() && !root.bare && is_at(root, path))
+    };
     manifest.members.iter().filter(move |member| !given(member.uuid) && !known(&member.path))
 }
 
@@ -225,7 +240,7 @@ pub fn members_without_file<'a>(
     manifest: &'a Manifest,
 ) -> impl Iterator<Item = (&'a Root, &'a Member)> {
     let given = |uuid| roots.iter().any(|root| root.uuid == Some(uuid));
-    let without = |root: &&Root| root.uuid.is_none() && root.unidentified.is_none();
+    let without = |root: &&Root| root.uuid.is_none() && root.unidentified.is_none() && !root.bare;
     manifest.members.iter().filter(move |member| !given(member.uuid)).filter_map(move |member| {
         Some((roots.iter().filter(without).find(|root| is_at(root, &member.path))?, member))
     })
@@ -267,6 +282,11 @@ impl Inventory {
     /// Returns the members in the manifest that are not among the roots.
     pub fn absent_members(&self) -> Vec<&Member> {
         absent_members(&self.roots, &self.manifest).collect()
+    }
+
+    /// Returns true if the directory of a member is given and holds nothing of a store.
+    pub fn is_bare(&self, member: &Member) -> bool {
+        self.roots.iter().any(|root| root.bare && is_at(root, &member.path))
     }
 
     /// Returns true if the scan is being recorded: its lock is held on some member.

@@ -106,7 +106,11 @@ pub(super) fn findings_of_members(inventory: &Inventory) -> Vec<Diagnostic> {
         member: Some(member.path.clone()),
         file: None,
         frames: None,
-        what: DiagnosticKind::MemberAbsent { uuid: member.uuid, was_at: member.path.clone() },
+        what: DiagnosticKind::MemberAbsent {
+            uuid: member.uuid,
+            was_at: member.path.clone(),
+            bare: inventory.is_bare(member),
+        },
     });
     let doubtful = inventory.roots.iter().filter_map(|root| {
         Some(Diagnostic {

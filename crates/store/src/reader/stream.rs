@@ -100,6 +100,18 @@ impl StoredStream {
         bytes && self.format == Format::Raw
     }
 
+    /// Recorded blocks: those in any index, and those in none.
+    pub fn recorded_blocks(&self) -> u64 {
+        self.blocks.len() as u64 + self.absent.iter().map(|it| it.count).sum::<u64>()
+    }
+
+    /// Recorded blocks that no index or no file has, and that no stripe restores.
+    pub fn missing_blocks(&self) -> u64 {
+        let gone = |it: &&BlockLocation| it.presence != Presence::Whole && it.stripe.is_none();
+        let gone = self.blocks.iter().filter(gone).count() as u64;
+        gone + self.absent.iter().map(|it| it.count).sum::<u64>()
+    }
+
     /// Returns a stream without any data yet.
     pub(crate) fn beginning(number: usize, told: &manifest::Stream, armed: Tai) -> Self {
         Self {

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use fullbore_core::index::{Block, Codec, Entry};
 use fullbore_core::layout::Geometry;
+use fullbore_linux::regular_file;
 use uuid::Uuid;
 
 use crate::inventory::{check_geometry, read_on};
@@ -67,7 +68,7 @@ impl IndexTail {
     pub fn look(&mut self) -> io::Result<()> {
         let file = match self.file.take() {
             Some(file) => file,
-            None => match File::open(&self.path) {
+            None => match regular_file::open(&self.path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
                 file => file?,
             },

@@ -27,13 +27,13 @@ mod stripe_metadata;
 pub mod stripe_writer;
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use fullbore_core::index::{Codec, Entry, RECORD_BYTES};
 use fullbore_core::redundancy::Redundancy;
+use fullbore_linux::regular_file;
 use uuid::Uuid;
 
 use self::stripe::{DataChunk, ParityChunk};
@@ -105,7 +105,7 @@ pub fn seen_in(holdings: &[MemberFiles], scan: Uuid) -> Option<Redundancy> {
     for holding in holdings {
         for path in &holding.redundant {
             let mut record = [0; RECORD_BYTES];
-            let read = File::open(path).and_then(|file| file.read_exact_at(&mut record, 0));
+            let read = regular_file::open(path).and_then(|file| file.read_exact_at(&mut record, 0));
             if is_records(holding, path).is_none() || read.is_err() {
                 continue;
             }

@@ -7,7 +7,6 @@
 //! The records have the format of an index (`fullbore_core::index`); those of the chunks are copied unchanged. The
 //! first record has the number of records that follow, so a truncated file can be detected.
 
-use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 
@@ -15,6 +14,7 @@ use fullbore_core::gap::Gap;
 use fullbore_core::index::{Block, Codec, Entry, RECORD_BYTES, ROWS, Stripe};
 use fullbore_core::layout::{ALIGNMENT, LARGEST_BLOCK_BYTES};
 use fullbore_core::redundancy::MOST_SHARDS;
+use fullbore_linux::regular_file;
 use uuid::Uuid;
 
 use crate::inventory::BlockRecord;
@@ -70,7 +70,7 @@ fn invalid(why: &str) -> io::Error {
 impl StripeMetadata {
     /// Reads the metadata beside a parity chunk; an error unless it is complete and possible.
     pub fn read(path: &Path, codec: Codec, stream: u16) -> io::Result<Self> {
-        let mut reader = BufReader::with_capacity(1 << 18, File::open(path)?);
+        let mut reader = BufReader::with_capacity(1 << 18, regular_file::open(path)?);
         let mut next = || -> io::Result<(Entry, [u8; RECORD_BYTES])> {
             let mut record = [0; RECORD_BYTES];
             reader.read_exact(&mut record)?;

@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use fullbore_core::index::Block as Record;
+use fullbore_linux::regular_file;
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
 
 use super::MAKING_SUFFIX;
@@ -100,7 +101,7 @@ impl OutputFile {
         match self.file.write_all_at(bytes, self.at) {
             // Some file systems accept the flag and refuse the write.
             Err(error) if self.direct && error.raw_os_error() == Some(libc::EINVAL) => {
-                self.file = OpenOptions::new().write(true).open(&self.making)?;
+                self.file = regular_file::open_with(OpenOptions::new().write(true), &self.making)?;
                 self.direct = false;
                 self.file.write_all_at(bytes, self.at)?;
             }

@@ -15,7 +15,8 @@ use fullbore_core::device::{DeviceEnd, Gap, Status, StoredScan};
 use fullbore_core::manifest::State;
 use fullbore_core::name::ScanName;
 use fullbore_core::units::ByteSize;
-use fullbore_device::{DeviceReader, Recovered, Volume, recover as recover_scans};
+use fullbore_device::overwrite_guard::{self, ExistingContent};
+use fullbore_device::{DeviceReader, Recovered, Recovery, Volume, recover as recover_scans};
 use fullbore_replay::FrameFile;
 use fullbore_time::Tai;
 use serde::Serialize;
@@ -64,6 +65,9 @@ struct Listed<'a> {
     free: Vec<Gap>,
     /// The damage of one copy of the index.
     damage: Option<String>,
+    /// Content of other programs, for which the device is refused until `--overwrite` names it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    foreign: Vec<ExistingContent>,
 }
 
 /// A scan of the index, and whether it is complete.
@@ -95,9 +99,19 @@ pub fn ls(text: &str, output: Output) -> anyhow::Result<ExitCode> {
         scans,
         free: layout.gaps(&superblock.taken()),
         damage: volume.damage().map(ToString::to_string),
+        foreign: match volume.damage() {
+            Some(_) => foreign_content(&end.path)?,
+            None => Vec::new(),
+        },
     };
     output.tell(&listed, || table(&listed, &volume))?;
     Ok(ExitCode::from(if listed.damage.is_none() { output::GOOD } else { output::FOUND }))
+}
+
+/// Content of other programs on a device.
+fn foreign_content(path: &Path) -> anyhow::Result<Vec<ExistingContent>> {
+    let found = overwrite_guard::foreign_content(path).map_err(fullbore_device::Error::from);
+    found.map_err(explained)
 }
 
 fn table(listed: &Listed<'_>, volume: &Volume) -> String {
@@ -130,8 +144,18 @@ fn table(listed: &Listed<'_>, volume: &Volume) -> String {
         ByteSize(largest)
     );
     if let Some(damage) = &listed.damage {
-        text +=
-            &format!("one copy of the index is damaged: {damage}; the next change repairs it\n");
+        let device = listed.device.display();
+        let next = match listed.foreign.as_slice() {
+            [] => format!("the next recording or `fullbore recover device:{device}` repairs it"),
+            foreign => {
+                let foreign: Vec<String> = foreign.iter().map(ToString::to_string).collect();
+                format!(
+                    "the device contains {} as well, so nothing is changed on it; `fullbore cat` copies its scans elsewhere",
+                    foreign.join(", ")
+                )
+            }
+        };
+        text += &format!("one copy of the index is damaged: {damage}; {next}\n");
     }
     text
 }
@@ -167,20 +191,24 @@ pub fn words(status: &Status) -> String {
 pub fn recover(texts: &[String], output: Output) -> anyhow::Result<ExitCode> {
     for text in texts {
         let end = parse(text)?;
-        let recovered = recover_scans(&end.path, end.scan.as_ref()).map_err(explained)?;
-        output.tell(&recovered, || recovered_text(&recovered))?;
+        let recovery = recover_scans(&end.path, end.scan.as_ref()).map_err(explained)?;
+        output.tell(&recovery.scans, || recovered_text(&recovery))?;
     }
     // Blocks that are cut off were never durable.
     Ok(ExitCode::from(output::GOOD))
 }
 
-fn recovered_text(recovered: &[Recovered]) -> String {
-    if recovered.is_empty() {
-        return "no unsealed scans\n".into();
-    }
+fn recovered_text(recovery: &Recovery) -> String {
     let paper = Paper::of_stdout();
-    let lines = recovered.iter().flat_map(|it| recovered_lines(it, paper));
-    lines.map(|line| line + "\n").collect()
+    let mut lines: Vec<String> =
+        recovery.scans.iter().flat_map(|it| recovered_lines(it, paper)).collect();
+    if lines.is_empty() {
+        lines.push("no unsealed scans".to_owned());
+    }
+    if recovery.repaired_index {
+        lines.push("one copy of the index was damaged, and was repaired".to_owned());
+    }
+    lines.into_iter().map(|line| line + "\n").collect()
 }
 
 fn recovered_lines(it: &Recovered, paper: Paper) -> Vec<String> {

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use fullbore_core::completeness::{counted, grouped};
-use fullbore_store::diagnostics::{Diagnostic, DiagnosticKind};
+use fullbore_store::diagnostics::{Diagnostic, DiagnosticKind, NOT_MOUNTED};
 
 /// Findings of one kind that are listed; further ones are only counted.
 const LISTED: usize = 3;
@@ -19,9 +19,11 @@ pub fn lines(findings: &[Diagnostic], blocks: Option<u64>, all: bool) -> Vec<Str
         return findings.iter().map(ToString::to_string).collect();
     }
     let absent: Vec<&Path> = findings.iter().filter_map(absent_member).collect();
+    let bare: Vec<&Path> =
+        findings.iter().filter(|it| is_bare(it)).filter_map(absent_member).collect();
     let (away, here): (Vec<&Diagnostic>, Vec<&Diagnostic>) =
         findings.iter().partition(|finding| is_away(finding, &absent));
-    let mut lines = away_lines(&away, &absent, blocks);
+    let mut lines = away_lines(&away, &absent, &bare, blocks);
     let mut kinds: Vec<(Kind<'_>, usize)> = Vec::new();
     for finding in here {
         let kind = (finding.stream.as_deref(), std::mem::discriminant(&finding.what));
@@ -49,6 +51,11 @@ fn absent_member(finding: &Diagnostic) -> Option<&Path> {
         DiagnosticKind::MemberAbsent { was_at, .. } => Some(was_at),
         _ => None,
     }
+}
+
+/// True if the directory of a member is there and holds nothing of a store.
+fn is_bare(finding: &Diagnostic) -> bool {
+    matches!(finding.what, DiagnosticKind::MemberAbsent { bare: true, .. })
 }
 
 /// True if a finding only reports that a member is not attached, or that its data is not available.
@@ -103,7 +110,12 @@ impl There {
 
 /// A line for each member that is not attached. An index names the member of a block only if that member is attached.
 /// With several members away, blocks that no index assigns to a member are on one of them.
-fn away_lines(away: &[&Diagnostic], absent: &[&Path], blocks: Option<u64>) -> Vec<String> {
+fn away_lines(
+    away: &[&Diagnostic],
+    absent: &[&Path],
+    bare: &[&Path],
+    blocks: Option<u64>,
+) -> Vec<String> {
     let mut on: Vec<There> = absent.iter().map(|_| There::default()).collect();
     let mut on_any = There::default();
     for finding in away {
@@ -115,9 +127,12 @@ fn away_lines(away: &[&Diagnostic], absent: &[&Path], blocks: Option<u64>) -> Ve
             (None, _) => on_any.add(finding),
         }
     }
-    let line = |(root, there): (&&Path, &There)| match there.text(blocks) {
-        Some(data) => format!("{data} are on {}, which is not attached", root.display()),
-        None => format!("{} is not attached", root.display()),
+    let line = |(root, there): (&&Path, &There)| {
+        let why = if bare.contains(root) { NOT_MOUNTED } else { "" };
+        match there.text(blocks) {
+            Some(data) => format!("{data} are on {}, which is not attached{why}", root.display()),
+            None => format!("{} is not attached{why}", root.display()),
+        }
     };
     let mut lines: Vec<String> = absent.iter().zip(&on).map(line).collect();
     let any = on_any.text(blocks);
@@ -147,7 +162,7 @@ mod tests {
 
     fn away(path: &str) -> Diagnostic {
         let uuid = "00000000-0000-0000-0000-000000000000".parse().unwrap();
-        let what = DiagnosticKind::MemberAbsent { uuid, was_at: path.into() };
+        let what = DiagnosticKind::MemberAbsent { uuid, was_at: path.into(), bare: false };
         Diagnostic { stream: None, member: Some(path.into()), file: None, frames: None, what }
     }
 
@@ -165,6 +180,15 @@ mod tests {
             ]
         );
         assert_eq!(lines(&findings, None, true).len(), findings.len());
+    }
+
+    #[test]
+    fn member_whose_directory_is_empty_is_not_mounted_or_was_replaced() {
+        let mut finding = away("/mnt/disk1");
+        let DiagnosticKind::MemberAbsent { bare, .. } = &mut finding.what else { unreachable!() };
+        *bare = true;
+        let told = "/mnt/disk1 is not attached: its disk is not mounted there, or was replaced";
+        assert_eq!(lines(&[finding], None, false), [told]);
     }
 
     #[test]

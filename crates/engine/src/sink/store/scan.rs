@@ -106,10 +106,8 @@ impl StoreScan {
     /// Starts to write the account of a stream on every member.
     fn write_account(&self, stream: &Stream, account: &Account) -> PendingReplies {
         let directory = stream.directory.clone();
-        let mut json =
-            serde_json::to_vec_pretty(account).expect("an account has only plain fields");
-        json.push(b'\n');
-        let file = MetadataFile { directory, name: ACCOUNT_FILE, json: json.into() };
+        let json = account.to_json().into();
+        let file = MetadataFile { directory, name: ACCOUNT_FILE, json };
         self.ask(&MetadataTask::Write(vec![file]))
     }
 
