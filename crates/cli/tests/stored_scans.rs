@@ -254,7 +254,7 @@ fn nothing_touches_a_scan_that_is_being_recorded() {
     }
     assert!(told(&store, &["verify", "r1_a"], 0).contains("r1_a: being recorded, intact so far"));
     assert!(told(&store, &["ls"], 0).contains("recording"));
-    assert!(told(&store, &["info", "r1_a"], 0).contains("is being recorded"));
+    assert!(told(&store, &["info", "r1_a"], 0).contains("has been recorded for"));
     assert!(laid.chunk_path(0, 0).exists());
 }
 
