@@ -511,7 +511,7 @@ def test_a_full_disk_is_told_and_what_was_seen_is_kept(memory_disk):
             (said,) = (told["text"] for told in record.all("warning") if "takes no more data" in told["text"])
     # The file, the system's error, and advice: once, and without internals of libhdf5.
     assert said.count("No space left on device") == 1 and f"{path}: " in said
-    assert "the disk is full: make room" in said
+    assert "the disk is full (" in said and "make room" in said and "\n" not in said
     assert done["reason"] == "no more could be written: No space left on device"
     assert "0x" not in said and "errno" not in said
     assert done["terms"]["overrun"] > 0 and not any("No space" in note for note in done["notes"])

@@ -378,6 +378,15 @@ const MERGED_BYTES: u64 = u16::MAX as u64;
 /// The largest number of gaps that an account lists; further ones are only counted.
 pub const GAPS_LISTED: usize = 100_000;
 
+/// Written frames on members that failed and could not be read when the scan was sealed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unreachable {
+    /// The number of frames.
+    pub frames: u64,
+    /// The directories of the members.
+    pub members: Vec<String>,
+}
+
 /// The account of one stream of one scan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
@@ -396,6 +405,9 @@ pub struct Account {
     /// member without a later successful sync: they may not survive a loss of power.
     #[serde(default)]
     pub unverified: u64,
+    /// Written frames that could not be reached when the scan was sealed, if any. `recover` removes it once they can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unreachable: Option<Unreachable>,
     /// Frames that arrived more than once (not part of the balance).
     pub duplicates: u64,
     /// Frames that arrived after one with a higher index and were still written to their position.
@@ -471,6 +483,7 @@ impl Account {
             filled: 0,
             invalid: 0,
             unverified: 0,
+            unreachable: None,
             duplicates: 0,
             reordered: 0,
             reorder_extent: 0,
@@ -582,7 +595,7 @@ impl Account {
     pub fn judge(&self) -> Verdict {
         if self.counted_by == CountedBy::ServerCount {
             // The device already judged its own counts; nothing here improves on that.
-            let whole = self.terms.written == self.terms.expected && self.unverified == 0;
+            let whole = self.terms.written == self.terms.expected && self.is_on_disk();
             return self.verdict.max(if whole { Verdict::Proven } else { Verdict::Consistent });
         }
         if self.counted_by.is_blind()
@@ -604,11 +617,16 @@ impl Account {
         // A stream that never arrived, started late or ended early left no number that a counter could explain.
         if self.terms.missing > explained || self.lacks_an_end() || self.restarts > 0 {
             Verdict::Unexplained
-        } else if whole && still && self.unverified == 0 {
+        } else if whole && still && self.is_on_disk() {
             Verdict::Proven
         } else {
             Verdict::Consistent
         }
+    }
+
+    /// True if all written frames are certainly on disks that can be reached.
+    fn is_on_disk(&self) -> bool {
+        self.unverified == 0 && self.unreachable.is_none()
     }
 
     /// True if other streams or threads show that a part of it is missing. A start or an end within the scan shows no

@@ -13,7 +13,7 @@
 //! | `COMPLETE` | every frame that was expected is recorded, and the plan, if there was one, is covered |
 //! | `LOST` | frames are missing, overrun, damaged or late |
 //! | `INCOMPLETE` | no frame is known to be lost, but a stream never arrived, lacks an end or does not cover the plan,
-//! or frames arrived and were not kept |
+//! or frames arrived and were not kept, or frames are on a member that cannot be reached |
 //! | `UNKNOWN` | no loss is known, and none can be ruled out |
 
 use std::fmt::{self, Write};
@@ -21,7 +21,7 @@ use std::fmt::{self, Write};
 use fullbore_time::Tai;
 use serde::{Deserialize, Serialize};
 
-use crate::account::{Account, CountedBy, Edge, Flow, Presence, Terms, Verdict};
+use crate::account::{Account, CountedBy, Edge, Flow, Presence, Terms, Unreachable, Verdict};
 use crate::manifest::{Degradation, Manifest, State, Summary};
 
 /// A stream covers a planned start or end if it lacks no more than this: starts are not exact to the nanosecond.
@@ -196,6 +196,9 @@ pub struct OtherCounts {
     /// The missing frames that counters of this host explain, if any frame is missing and it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub explained: Option<u64>,
+    /// Written frames that could not be reached when the scan was sealed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unreachable: Option<Unreachable>,
     /// For a stream of several threads: the threads that were not present all the time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub threads: Vec<ThreadPresence>,
@@ -231,6 +234,7 @@ impl From<&Account> for OtherCounts {
             disagreements: account.disagreements,
             counters_moved: moved || !account.unavailable_counters.is_empty(),
             explained: account.explained,
+            unreachable: account.unreachable.clone(),
             threads: threads.collect(),
         }
     }
@@ -699,7 +703,7 @@ impl Judged<'_> {
             Status::Lost => text += &self.losses(),
             Status::Incomplete if self.terms.written == 0 => text += "nothing was recorded",
             // If a loss cannot be ruled out, the text says nothing about it here.
-            Status::Incomplete if !doubts.is_empty() => {
+            Status::Incomplete if !doubts.is_empty() || self.unreachable().is_some() => {
                 text += &format!("{} recorded", self.units(self.terms.written));
             }
             Status::Incomplete => {
@@ -830,6 +834,10 @@ impl Judged<'_> {
     /// Returns the missing parts other than lost frames.
     fn lacks(&self) -> Vec<String> {
         let mut lacks = Vec::new();
+        if let Some((frames, members)) = self.unreachable() {
+            let (count, are) = (self.units(frames), if frames == 1 { "is" } else { "are" });
+            lacks.push(format!("{count} {are} on {}, which cannot be reached", members.join(", ")));
+        }
         if self.parts.is_empty() && self.state != State::Recording {
             lacks.push("no stream began: no frame of the expected format came".to_owned());
         }
@@ -969,6 +977,19 @@ impl Judged<'_> {
         Some(Uncovered { ns, frames, streams: lacking.len() })
     }
 
+    /// Returns the number of frames that are out of reach, and the members that they are on.
+    fn unreachable(&self) -> Option<(u64, Vec<&str>)> {
+        let each = || self.parts.iter().filter_map(|part| part.beside.unreachable.as_ref());
+        let frames = each().map(|it| it.frames).fold(0, u64::saturating_add);
+        let mut members: Vec<&str> = Vec::new();
+        for member in each().flat_map(|it| &it.members) {
+            if !members.contains(&member.as_str()) {
+                members.push(member);
+            }
+        }
+        (frames > 0).then_some((frames, members))
+    }
+
     fn disagreements(&self) -> u64 {
         let each = self.parts.iter().map(|it| it.beside.disagreements);
         each.fold(0, u64::saturating_add)
@@ -1004,6 +1025,9 @@ impl Judged<'_> {
                 let mut why = Vec::new();
                 if of_it().any(|it| it.beside.counters_moved) {
                     why.push("a loss counter of this host moved or could not be read");
+                }
+                if of_it().any(|it| it.beside.unreachable.is_some()) {
+                    why.push("some of its data could not be read when it was sealed");
                 }
                 if of_it().any(|it| it.beside.disagreements > 0) {
                     why.push("the second count of frames disagrees with their time");

@@ -467,19 +467,34 @@ impl Error {
         }
     }
 
+    /// True if the file system has no space for more data, or allows no more.
+    pub fn is_disk_full(&self) -> bool {
+        match self {
+            Error::Write { source, .. } | Error::Flush { source, .. } => says(source, NO_SPACE),
+            Error::Disk { doing: WRITING, source, .. } => is_full(source),
+            _ => false,
+        }
+    }
+
+    /// Returns the reason why a file takes no more data, on one line. The words before ` (` are the headline's.
+    pub fn why_no_more(&self) -> String {
+        let told = in_full(self);
+        match self.hint() {
+            Some(hint) if self.is_disk_full() => {
+                let advice = hint.trim_start_matches("the disk is full: ");
+                format!("the disk is full ({told}); {advice}")
+            }
+            Some(hint) => format!("{told} ({hint})"),
+            None => told,
+        }
+    }
+
     fn fixed_hint(&self) -> Option<&'static str> {
-        let says = |source: &hdf5_metno::Error, words: &[&str]| {
-            let text = describe(source);
-            words.iter().any(|word| text.contains(word))
-        };
         match self {
             Error::Exists { .. } => Some(
                 "give another name, or ?existing=append or ?existing=overwrite (`panda record`: --existing)",
             ),
-            Error::Write { source, .. } | Error::Flush { source, .. } if says(source, NO_SPACE) => {
-                Some(FULL)
-            }
-            Error::Disk { doing: WRITING, source, .. } if is_full(source) => Some(FULL),
+            full if full.is_disk_full() => Some(FULL),
             Error::Open { source, .. } if says(source, file::MARKED) => Some(
                 "another program writes it; if that program has died, use `fullbore recover FILE`",
             ),
@@ -499,6 +514,12 @@ impl Error {
             _ => None,
         }
     }
+}
+
+/// True if libhdf5 reports one of these words.
+fn says(source: &hdf5_metno::Error, words: &[&str]) -> bool {
+    let text = describe(source);
+    words.iter().any(|word| text.contains(word))
 }
 
 /// The step of writing samples past the page cache.
@@ -715,6 +736,19 @@ mod tests {
             let refused = BytesFile::create(&path, other, &[], &options).unwrap_err();
             assert!(matches!(refused, Error::Differs { .. }), "{refused}");
         }
+    }
+
+    #[test]
+    fn a_full_disk_is_the_first_word_of_the_reason_and_the_rest_stays_on_its_line() {
+        let full = |source| Error::Disk { path: "t/x.h5".into(), doing: WRITING, source };
+        let why = full(std::io::Error::from_raw_os_error(28)).why_no_more();
+        assert_eq!(why.split(" (").next(), Some("the disk is full"), "{why}");
+        assert!(why.contains("t/x.h5: writing samples: No space left") && why.contains("make room"));
+        assert!(!why.contains('\n'), "{why}");
+        let other = full(std::io::Error::from_raw_os_error(5)).why_no_more();
+        assert!(other.starts_with("t/x.h5: writing samples: Input/output error"), "{other}");
+        let in_use = Error::InUse { path: "t/x.h5".into() }.why_no_more();
+        assert!(!in_use.contains('\n') && in_use.contains(" (stop the programs"), "{in_use}");
     }
 
     #[test]

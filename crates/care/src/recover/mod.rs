@@ -95,7 +95,7 @@ pub fn recover(
     }
     let is_whole = was_renaming && !is_recording(&inventory);
     if !options.reindex && (is_whole || sealed_by_its_recorder(&inventory)) {
-        return complete(&inventory, &mut locks);
+        return complete(roots, &inventory, &mut locks);
     }
     refuse_absent_members(&inventory, options)?;
     let mut manifest = inventory.manifest.clone();

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use fullbore_core::account::Account;
-use fullbore_core::manifest::{ACCOUNT_FILE, MANIFEST_FILE, Manifest};
+use fullbore_core::account::{Account, judge_together};
+use fullbore_core::manifest::{ACCOUNT_FILE, MANIFEST_FILE, Manifest, Summary};
 use fullbore_store::inventory::{Inventory, MemberFiles};
 use fullbore_store::lock::{self, ScanLock};
+use fullbore_store::reader::{Presence, Scan};
 use fullbore_store::renumber;
 
 use super::{Error, Outcome, apply};
@@ -18,11 +19,18 @@ pub fn lock_all(inventory: &Inventory) -> Result<Vec<ScanLock>, lock::Error> {
 }
 
 /// Copies the sealed manifest and the accounts to all directories that lack them.
-pub fn complete(inventory: &Inventory, locks: &mut [ScanLock]) -> Result<Outcome, Error> {
-    let manifest = &Manifest { markers: inventory.markers.clone(), ..inventory.manifest.clone() };
-    let accounts: Vec<Option<Account>> = (0..manifest.streams.len())
+pub fn complete(
+    roots: &[PathBuf],
+    inventory: &Inventory,
+    locks: &mut [ScanLock],
+) -> Result<Outcome, Error> {
+    let mut manifest =
+        Manifest { markers: inventory.markers.clone(), ..inventory.manifest.clone() };
+    let mut accounts: Vec<Option<Account>> = (0..manifest.streams.len())
         .map(|number| inventory.of_stream(number).find_map(|it| it.account().get().cloned()))
         .collect();
+    take_back_reached(roots, &mut manifest, &mut accounts);
+    let manifest = &manifest;
     let behind = |holding: &&MemberFiles| holding.manifest.get() != Some(manifest);
     let directories = inventory.holdings.iter().filter(behind).count();
     for (number, account) in accounts.iter().enumerate() {
@@ -33,6 +41,32 @@ pub fn complete(inventory: &Inventory, locks: &mut [ScanLock]) -> Result<Outcome
     put_manifests(inventory, manifest, locks)?;
     let (scan, state) = (manifest.scan.to_string(), manifest.state);
     Ok(Outcome::Completed { scan, state, directories })
+}
+
+/// Removes the note that frames are unreachable from the account of each stream that is whole again.
+fn take_back_reached(
+    roots: &[PathBuf],
+    manifest: &mut Manifest,
+    accounts: &mut [Option<Account>],
+) {
+    let is_noted = |it: &Option<Account>| it.as_ref().is_some_and(|it| it.unreachable.is_some());
+    if !accounts.iter().any(is_noted) {
+        return;
+    }
+    let Ok(stored) = Scan::open(roots, &manifest.scan) else { return };
+    for (account, stream) in accounts.iter_mut().zip(&stored.streams) {
+        let whole = stream.blocks.iter().filter(|it| it.presence == Presence::Whole);
+        let reached: u64 = whole.map(|it| u64::from(it.block.present)).sum();
+        if let Some(account) = account.as_mut().filter(|it| reached >= it.terms.written) {
+            account.unreachable = None;
+        }
+    }
+    judge_together(accounts.iter_mut().flatten());
+    for (stream, account) in manifest.streams.iter_mut().zip(accounts) {
+        if let Some(account) = account {
+            stream.account = Some(Summary::from(&*account));
+        }
+    }
 }
 
 /// Writes the new state of the scan into every account and manifest.

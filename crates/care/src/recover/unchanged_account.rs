@@ -25,7 +25,15 @@ pub fn account(inventory: &Inventory, reconstructed: &Reconstructed) -> Option<A
         && account.filled == sum(|block| block.frames - block.present);
     let gaps_are_known = told.fill == Fill::Omit || has_all(&reconstructed.parts, &account.gaps);
     let untouched = reconstructed.lacks_nothing() && reconstructed.parts.iter().all(is_whole);
-    (agrees && gaps_are_known && untouched).then_some(account)
+    (agrees && gaps_are_known && untouched).then(|| reached(account))
+}
+
+/// Removes the note that frames are out of reach: all of them are here.
+fn reached(mut account: Account) -> Account {
+    if account.unreachable.take().is_some() {
+        account.verdict = account.judge();
+    }
+    account
 }
 
 /// Returns true if the index of a member is as its recorder left it, and covers all chunks there.

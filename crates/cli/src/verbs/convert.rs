@@ -52,6 +52,10 @@ use crate::verbs::scan_arg;
 ///   fullbore convert store:r1234_no0001 hdf5:all.h5?existing=append
 ///   fullbore convert store:r1234_no0002 hdf5:all.h5?existing=append
 ///
+/// A block that is missing or damaged ends the conversion, and no file is made. With
+/// --allow-damaged, the file has the others, and its account names what it lacks.
+/// With --follow or ?existing=append, the file keeps what was written before.
+///
 /// Exit codes: 0 the file holds everything that was to be recorded; 1 it does not:
 /// blocks are missing or damaged, the account counts lost frames or is in doubt,
 /// or the recorder was killed or aborted; 2 the recording could not be converted.

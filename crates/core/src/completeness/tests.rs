@@ -49,6 +49,24 @@ fn a_full_disk_is_told_as_a_loss_first_and_as_explained_second() {
 }
 
 #[test]
+fn a_scan_with_frames_out_of_reach_is_not_complete_and_names_the_member() {
+    let mut account = account(written(6000), Verdict::Proven);
+    account.unreachable = Some(Unreachable { frames: 768, members: vec!["/data/m1".into()] });
+    account.verdict = account.judge();
+    let degraded = account.completeness();
+    assert_eq!(
+        degraded.headline,
+        "INCOMPLETE: 6000 frames recorded; 768 frames are on /data/m1, which cannot be reached"
+    );
+    assert_eq!(
+        degraded.explanation,
+        "consistent: no frame is missing by the stream's own count, but some of its data could not be read when \
+         it was sealed"
+    );
+    assert!(!degraded.is_good() && degraded.complete == Some(false));
+}
+
+#[test]
 fn each_status_has_its_words() {
     let proven = account(written(12_500), Verdict::Proven);
     assert_eq!(proven.completeness().headline, "COMPLETE: all 12 500 frames");

@@ -32,6 +32,18 @@ pub enum ExportError {
         /// The streams of the scan.
         known: String,
     },
+    /// A block cannot be read, or is damaged, and the file was to be complete.
+    #[error("stream {stream}: the conversion stopped after {after} of {of}, and made no file: {why}")]
+    Unreadable {
+        /// The stream.
+        stream: String,
+        /// Frames before the block.
+        after: String,
+        /// Frames recorded.
+        of: String,
+        /// What was found.
+        why: String,
+    },
     /// The file cannot be written.
     #[error(transparent)]
     File(#[from] hdf5::Error),
@@ -83,6 +95,9 @@ impl ExportError {
             Self::File(error) => error.hint().map(Cow::into_owned),
             Self::Dump { source, .. } => source.hint().map(str::to_owned),
             Self::Record(error) => error.hint(),
+            Self::Unreadable { .. } => {
+                Some("--allow-damaged continues past what cannot be read".to_owned())
+            }
             Self::NoStreams { .. }
             | Self::NoStream { .. }
             | Self::NoDump { .. }

@@ -54,6 +54,11 @@ impl ExportAccount {
         }
     }
 
+    /// Received frames in the file.
+    pub fn present(&self) -> u64 {
+        self.present
+    }
+
     /// The account of a file with these blocks of a stream, and the number of frames missing from it.
     pub fn account(&self, stream: &StoredStream) -> (Option<Account>, u64) {
         let frame_bytes = stream.geometry.map_or(0, |geometry| u64::from(geometry.frame_bytes));

@@ -30,7 +30,7 @@ use serde::{Serialize, Serializer};
 
 pub use self::dump::{Acquisition, export_dump};
 pub use self::error::ExportError;
-use self::stream::StreamExport;
+use self::stream::{OnDamage, StreamExport};
 use crate::options::target::container_options;
 use crate::outcome::Outcome;
 
@@ -157,7 +157,12 @@ impl ScanExport {
         for number in numbers {
             let stream = &follower.scan().streams[number];
             let mut export = self.taken(&mut exports, stream, single);
-            export.pour(&mut follower, tell)?;
+            if let Err(error) = export.pour(&mut follower, tell) {
+                if matches!(error, ExportError::Unreadable { .. }) {
+                    remove_files(&exported);
+                }
+                return Err(error);
+            }
             exported.push(export.finish(follower.scan(), number)?);
         }
         let is_recording = follower.status() == FollowState::Recording && !self.follow;
@@ -260,7 +265,17 @@ impl ScanExport {
         };
         let settings = Settings { allow_damaged: self.allow_damaged, ..settings };
         let options = container_options(&self.target);
-        StreamExport::new(stream, settings, self.file_of(stream, single), options)
+        let path = self.file_of(stream, single);
+        StreamExport::new(stream, settings, self.on_damage(), path, options)
+    }
+
+    /// A file that others may have read, or that has earlier scans, is kept.
+    fn on_damage(&self) -> OnDamage {
+        match (self.allow_damaged, self.follow || self.target.existing == Existing::Append) {
+            (true, _) => OnDamage::Continue,
+            (false, true) => OnDamage::End,
+            (false, false) => OnDamage::Fail,
+        }
     }
 
     /// The file of a stream.
@@ -321,6 +336,14 @@ impl ScanExport {
             Existing::Append => hdf5::check_continuable(path, requested),
             _ => hdf5::check_replaceable(path),
         })
+    }
+}
+
+/// Removes the files of the streams before one that could not be exported: all streams are exported or none.
+fn remove_files(exported: &[ExportedStream]) {
+    for stream in exported {
+        // If it stays, the next export says so.
+        let _ = std::fs::remove_file(&stream.file);
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use fullbore_core::account::Account;
+use fullbore_core::completeness::{counted, grouped};
 use fullbore_core::index::Block;
 use fullbore_core::manifest::{Format, State};
 use fullbore_hdf5 as hdf5;
@@ -19,6 +20,17 @@ use super::{ExportError, ExportEvent, ExportEventHandler, ExportedStream};
 /// Time for the settings of a PandA to arrive while its scan is followed.
 const SETTINGS_COME: Duration = Duration::from_secs(2);
 
+/// What an export does about unreadable and damaged data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnDamage {
+    /// It continues past unreadable data, and includes damaged data.
+    Continue,
+    /// It ends there, and the file keeps what came before: readers may have seen it.
+    End,
+    /// It fails there, and leaves no file.
+    Fail,
+}
+
 /// The export of one stream into its file.
 pub struct StreamExport {
     /// The stream's name.
@@ -28,8 +40,8 @@ pub struct StreamExport {
     file: Option<StreamFile>,
     /// The position in the stream.
     flow: FollowCursor,
-    /// True to continue past unreadable data, and to include damaged data.
-    allow_damaged: bool,
+    /// What to do about unreadable and damaged data.
+    on_damage: OnDamage,
     /// Blocks written to the file.
     blocks: usize,
     poured: ExportAccount,
@@ -42,14 +54,20 @@ pub struct StreamExport {
 
 impl StreamExport {
     /// An exporter without a file yet.
-    pub fn new(stream: &StoredStream, settings: Settings, path: PathBuf, options: Options) -> Self {
+    pub fn new(
+        stream: &StoredStream,
+        settings: Settings,
+        on_damage: OnDamage,
+        path: PathBuf,
+        options: Options,
+    ) -> Self {
         StreamExport {
             stream: stream.name.clone(),
             path,
             options,
             file: None,
             flow: FollowCursor::new(stream.number, settings),
-            allow_damaged: settings.allow_damaged,
+            on_damage,
             blocks: 0,
             poured: ExportAccount::default(),
             bytes: 0,
@@ -116,11 +134,32 @@ impl StreamExport {
             }
             if let Some(finding) = wrong {
                 self.whole = false;
-                self.ended = !self.allow_damaged;
+                self.ended = self.on_damage != OnDamage::Continue;
+                if self.on_damage == OnDamage::Fail {
+                    return Err(self.stopped(follower.scan(), finding.to_string()));
+                }
                 tell(ExportEvent::Damaged { what: finding.to_string(), ends: self.ended });
             }
         }
         Ok(())
+    }
+
+    /// Removes the file. Returns the reason why it cannot be complete.
+    fn stopped(&mut self, scan: &Scan, why: String) -> ExportError {
+        if self.file.take().is_some() {
+            // If it stays, the next export says so.
+            let _ = std::fs::remove_file(&self.path);
+        }
+        let stream = &scan.streams[self.flow.number];
+        let recorded = stream.blocks.iter().map(|it| u64::from(it.block.present)).sum();
+        let recorded = stream.account.as_ref().map_or(recorded, |it| it.terms.written);
+        let unit = stream.account.as_ref().map_or("frame", |it| it.counted_by.unit());
+        ExportError::Unreadable {
+            stream: stream.name.clone(),
+            after: grouped(self.poured.present()),
+            of: counted(recorded, unit),
+            why,
+        }
     }
 
     /// Ends a file after an error, with the data flushed so far. Returns the error.

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use fullbore_core::account::{Account, Verdict};
-use fullbore_core::manifest::{Format, Manifest};
+use fullbore_core::account::{Account, Unreachable, Verdict};
+use fullbore_core::manifest::{Format, Manifest, Summary};
 use fullbore_store::lock::{self, ScanLock};
 use fullbore_store::testing::RATE;
 
@@ -230,6 +230,29 @@ fn a_sealed_scan_is_left_alone_and_one_half_sealed_is_completed() {
     assert!(completed, "{outcome:?}");
     let verification = verify(&opened(&store, &laid), Settings::default(), &|_, _| {}).unwrap();
     assert!(verification.good, "{:?}", verification.findings);
+}
+
+#[test]
+fn frames_on_a_member_that_came_back_are_no_longer_out_of_reach() {
+    let store = Store::new(2);
+    let laid = store.lay_down("r1_a", &[StreamPlan::vdif("a")]);
+    let mut account = laid.accounts[0].clone();
+    account.unreachable = Some(Unreachable { frames: 32, members: vec!["m1".into()] });
+    account.verdict = account.judge();
+    let mut manifest = laid.manifest.clone();
+    manifest.streams[0].account = Some(Summary::from(&account));
+    fs::write(laid.manifest_path(0, 0), manifest.to_json()).unwrap();
+    fs::write(laid.account_path(0, 0), serde_json::to_vec(&account).unwrap()).unwrap();
+    // The member left before the scan was sealed.
+    manifest.state = State::Recording;
+    fs::write(laid.manifest_path(0, 1), manifest.to_json()).unwrap();
+    fs::remove_file(laid.account_path(0, 1)).unwrap();
+    let outcome = recover(&store.roots(), &laid.name, Options::default(), &|_| {}).unwrap();
+    assert!(matches!(outcome, Outcome::Completed { state: State::Sealed, .. }), "{outcome:?}");
+    let scan = opened(&store, &laid);
+    assert_eq!(scan.streams[0].account.as_ref(), Some(&laid.accounts[0]));
+    let completeness = Completeness::of_manifest(&scan.manifest).unwrap();
+    assert_eq!(completeness.complete, Some(true), "{}", completeness.headline);
 }
 
 #[test]

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use fullbore_core::manifest::Format;
 use fullbore_core::name::Name;
-use fullbore_hdf5::{About, Ending, Error, Existing, StreamFile, in_full, is_there};
+use fullbore_hdf5::{About, Ending, Error, Existing, StreamFile, is_there};
 use fullbore_linux::ring::{FullBlock, StreamRef, WriterCommand, WriterEvent};
 use uuid::Uuid;
 
@@ -373,8 +373,7 @@ impl ContainerThread {
     /// Stops writing, and returns all blocks that are not visible to readers.
     fn fail(&mut self, error: Error) {
         self.link.metrics.refusing.store(true, Relaxed);
-        let hint = error.hint().map_or_else(String::new, |hint| format!("\n  {hint}"));
-        let why = in_full(&error) + &hint;
+        let why = error.why_no_more();
         self.link.report(WriterEvent::Failed { member: 0, why, suspect: Vec::new() });
         self.failure = Some(Arc::new(error));
         let (mut refused, mut ended) = (Vec::new(), Vec::new());

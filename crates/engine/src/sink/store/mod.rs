@@ -18,6 +18,7 @@ mod parity_task;
 mod renumber;
 pub(crate) mod room;
 mod scan;
+mod unreachable;
 mod verify_unsynced;
 
 use std::collections::BTreeMap;

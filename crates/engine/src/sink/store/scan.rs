@@ -24,6 +24,7 @@ use super::metadata_writer::{
 };
 use super::parity_task::ParityTask;
 use super::renumber;
+use super::unreachable::find_unreachable;
 use super::verify_unsynced::{UnsyncedBlocks, verify_unsynced};
 use crate::error::RecordError;
 use crate::sink::ScanSink;
@@ -254,6 +255,11 @@ impl ScanSink for StoreScan {
         let unsynced = std::mem::take(&mut self.unsynced);
         let mut warnings = verify_unsynced(unsynced, manifest, accounts);
         let roots: Vec<PathBuf> = self.members.iter().map(|(_, root)| root.clone()).collect();
+        if manifest.members.iter().any(|member| member.failure.is_some()) {
+            // The streams are found by the manifest.
+            self.put_manifests(manifest);
+            find_unreachable(&roots, manifest, accounts);
+        }
         warnings.extend(renumber::plan(&roots, manifest));
         // All blocks are written by now, and a sealed scan has no partial blocks.
         if let Some(journals) = &self.partial_blocks {
