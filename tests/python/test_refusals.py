@@ -65,7 +65,9 @@ BAD_RECORDINGS = [
      ["--scans", "4000000000", "--duration", "1s"], "4000000000"),
     ("bytes that are none", "udp://127.0.0.1:{port}", ["--bytes", "-3"], "-3"),
     ("a word nobody knows", "udp://127.0.0.1:{port}", ["--durration", "3s"], "durration"),
-    ("the same port twice", "udp://127.0.0.1:{port}", ["udp://127.0.0.1:{port}"], "{port}"),
+    ("the same port twice", "udp://127.0.0.1:{port}", ["udp://127.0.0.1:{port}"], "port {port} is given twice"),
+    ("the same port under two names", "udp://127.0.0.1:{port}?name=a",
+     ["udp://127.0.0.1:{port}?name=b"], "port {port} is given twice"),
 ]
 
 

@@ -58,6 +58,16 @@ pub enum RecordError {
         /// The second source, as given.
         second: String,
     },
+    /// Two sources would listen on the same port.
+    #[error("port {port} is given twice: {first} and {second}")]
+    SamePort {
+        /// The port.
+        port: u16,
+        /// The first source, as given.
+        first: String,
+        /// The second source, as given.
+        second: String,
+    },
     /// The same directory is given twice.
     #[error("{} is given twice", path.display())]
     SameMember {
@@ -283,6 +293,7 @@ impl RecordError {
                 | Self::Redundancy { .. }
                 | Self::SameName { .. }
                 | Self::SameSource { .. }
+                | Self::SamePort { .. }
                 | Self::SameMember { .. }
                 | Self::Cpu { .. }
                 | Self::Chunk { .. }
@@ -312,6 +323,9 @@ impl RecordError {
             RecordError::SameName { .. } => "tell them apart with name=… in the endpoint".into(),
             RecordError::SameSource { .. } => {
                 "give each source once; it can be one stream of a recording".into()
+            }
+            RecordError::SamePort { .. } => {
+                "give each port once: all streams that come to it are recorded".into()
             }
             RecordError::SameMember { .. } => "name each directory of the disk set once".into(),
             RecordError::SameIdentity { .. } => {

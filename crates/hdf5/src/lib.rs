@@ -743,7 +743,9 @@ mod tests {
         let full = |source| Error::Disk { path: "t/x.h5".into(), doing: WRITING, source };
         let why = full(std::io::Error::from_raw_os_error(28)).why_no_more();
         assert_eq!(why.split(" (").next(), Some("the disk is full"), "{why}");
-        assert!(why.contains("t/x.h5: writing samples: No space left") && why.contains("make room"));
+        assert!(
+            why.contains("t/x.h5: writing samples: No space left") && why.contains("make room")
+        );
         assert!(!why.contains('\n'), "{why}");
         let other = full(std::io::Error::from_raw_os_error(5)).why_no_more();
         assert!(other.starts_with("t/x.h5: writing samples: Input/output error"), "{other}");

@@ -44,11 +44,7 @@ pub fn complete(
 }
 
 /// Removes the note that frames are unreachable from the account of each stream that is whole again.
-fn take_back_reached(
-    roots: &[PathBuf],
-    manifest: &mut Manifest,
-    accounts: &mut [Option<Account>],
-) {
+fn take_back_reached(roots: &[PathBuf], manifest: &mut Manifest, accounts: &mut [Option<Account>]) {
     let is_noted = |it: &Option<Account>| it.as_ref().is_some_and(|it| it.unreachable.is_some());
     if !accounts.iter().any(is_noted) {
         return;

@@ -12,10 +12,11 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use anyhow::{Context, bail, ensure};
 use clap::Args as ClapArgs;
 use fullbore_core::units::{ByteRate, ByteSize};
+use fullbore_simulators::generate::{self, Payloads};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
-use crate::hint::with_advice;
+use crate::hint::{explained, with_advice};
 use crate::output::{self, Output};
 use crate::signals;
 
@@ -70,7 +71,7 @@ struct DemoJson {
 /// Runs the demonstration.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     if let Some(sample) = &args.sample {
-        std::fs::File::open(sample).with_context(|| format!("--sample {}", sample.display()))?;
+        check_sample(sample)?;
     }
     let sample = args.sample.clone().or_else(installed_sample);
     ensure!(args.rate.0 > 0, "--rate is less than a byte a second: it sends nothing");
@@ -143,9 +144,13 @@ impl Stage {
     fn new(args: &Args, output: Output) -> anyhow::Result<Self> {
         let directory = match &args.directory {
             Some(directory) => directory.clone(),
-            None => tempfile::Builder::new().prefix("fullbore-demo-").tempdir()?.keep(),
+            None => std::env::temp_dir(),
         };
         check_space(&directory, args.rate)?;
+        let directory = match &args.directory {
+            Some(_) => directory,
+            None => tempfile::Builder::new().prefix("fullbore-demo-").tempdir()?.keep(),
+        };
         let made = missing_directories(&directory);
         let members: Vec<PathBuf> = (0..3).map(|n| directory.join(format!("disk{n}"))).collect();
         std::fs::create_dir_all(&directory)
@@ -220,7 +225,14 @@ impl Stage {
             None => generate.extend(["--payload", "noise:1"]),
         }
         let mut sender = Running(self.start(&generate, Stdio::null())?);
-        let (sealed, nothing_lost) = recorder.sealed()?;
+        // Without a sender, the recorder would wait for frames that never come.
+        let is_sending = || match sender.0.try_wait() {
+            Ok(Some(it)) if it.code() == Some(i32::from(output::REFUSED)) => {
+                bail!("the sender gave up")
+            }
+            _ => Ok(()),
+        };
+        let (sealed, nothing_lost) = recorder.sealed(is_sending)?;
         let sent = sender.0.wait().context("waiting for the sender")?;
         ensure!(sent.code() != Some(i32::from(output::REFUSED)), "the sender gave up");
         let mut verified = true;
@@ -257,7 +269,7 @@ impl Stage {
         // `play` reports a missed timing on a busy machine; only the bytes count here.
         let code = self.code(&play)?;
         recorder.stop()?;
-        recorder.sealed()?;
+        recorder.sealed(|| Ok(()))?;
         let mut equal = code != Some(i32::from(output::REFUSED));
         for stream in self.port..self.port + STREAMS {
             equal &= self.same("demo_no0001", "demo_again", &stream.to_string())?;
@@ -403,13 +415,25 @@ impl Recording {
         Ok(())
     }
 
-    /// Waits for its end. Returns its sealed scans, and true if no frame is missing.
-    fn sealed(&mut self) -> anyhow::Result<(Vec<serde_json::Value>, bool)> {
-        while self.next()?.is_some() {}
+    /// Waits for its end, as long as `goes_on` finds no error after each event. Returns its sealed scans, and true if no
+    /// frame is missing.
+    fn sealed(
+        &mut self,
+        mut goes_on: impl FnMut() -> anyhow::Result<()>,
+    ) -> anyhow::Result<(Vec<serde_json::Value>, bool)> {
+        while self.next()?.is_some() {
+            goes_on()?;
+        }
         let status = self.child.0.wait()?;
         ensure!(status.code() != Some(i32::from(output::REFUSED)), "the recorder gave up");
         Ok((std::mem::take(&mut self.sealed), status.code() == Some(i32::from(output::GOOD))))
     }
+}
+
+/// Refuses a file whose frames cannot be sent, before anything is made.
+fn check_sample(sample: &Path) -> anyhow::Result<()> {
+    let read = Payloads::of_sample(sample).map_err(generate::Error::from);
+    read.map(drop).map_err(explained)
 }
 
 /// The space for two scans, the replay of one, and a reserve.
@@ -459,6 +483,23 @@ mod tests {
         assert!(told.contains("--rate") && told.contains("not/yet/there"), "{told}");
         check_space(&inside, ByteRate(1)).unwrap();
         assert!(!directory.path().join("not").exists());
+    }
+
+    #[test]
+    fn a_sample_without_frames_is_refused_before_anything_is_made() {
+        let directory = tempfile::tempdir().unwrap();
+        let sample = directory.path().join("passwd");
+        std::fs::write(&sample, "root:x:0:0:root:/root:/bin/bash\n").unwrap();
+        let args = Args {
+            sample: Some(sample.clone()),
+            rate: ByteRate(1000),
+            directory: Some(directory.path().join("demo")),
+            clean: false,
+        };
+        let error = run(args, Output { json: true, logs: false }).unwrap_err();
+        assert!(format!("{error:#}").contains("passwd"), "{error:#}");
+        assert!(!directory.path().join("demo").exists());
+        assert!(check_sample(Path::new("/nowhere.vdif")).is_err());
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! Checks of a configuration before anything is opened: names, cores, times, block sizes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use fullbore_core::account::CountedBy;
 use fullbore_core::affinity::AffinityPolicy;
+use fullbore_core::endpoint::UdpSource;
 use fullbore_core::layout::BLOCK_BYTES;
 use fullbore_core::name::Name;
 use fullbore_core::units::ByteSize;
@@ -16,6 +18,7 @@ use super::config::RecordingConfig;
 use crate::error::RecordError;
 use crate::sink::device::DeviceConfig;
 use crate::sink::{Needs, SinkConfig};
+use crate::source::SourceConfig;
 
 /// The size of the largest chunk file.
 const LARGEST_CHUNK_BYTES: u64 = 64 << 30;
@@ -27,6 +30,7 @@ pub(super) fn check(config: &RecordingConfig) -> Result<(), RecordError> {
     }
     let identities: Vec<_> = config.sources.iter().map(|source| source.identity()).collect();
     refuse_twins(config, &identities)?;
+    refuse_shared_ports(config)?;
     let mut names: BTreeSet<&Name> = BTreeSet::new();
     for name in config.sources.iter().map(|source| source.name()) {
         if !names.insert(name) {
@@ -115,6 +119,40 @@ pub(super) fn refuse_twins(
     Ok(())
 }
 
+/// Refuses two sources that would listen on the same port of this host.
+fn refuse_shared_ports(config: &RecordingConfig) -> Result<(), RecordError> {
+    let udp = config.sources.iter().filter_map(|source| match source {
+        SourceConfig::Udp(source) => Some(source.as_ref()),
+        _ => None,
+    });
+    let mut known: Vec<&UdpSource> = Vec::new();
+    for second in udp {
+        if let Some(first) = known.iter().find(|first| share_a_port(first, second)) {
+            let (port, named) = (second.address.port(), |it: &UdpSource| it.endpoint.to_string());
+            return Err(RecordError::SamePort { port, first: named(first), second: named(second) });
+        }
+        known.push(second);
+    }
+    Ok(())
+}
+
+/// True if the kernel gives the port to one of these sources only. Sources share the port of a multicast group, and each
+/// address and each interface has its own ports.
+fn share_a_port(one: &UdpSource, other: &UdpSource) -> bool {
+    let (left, right) = (one.address.ip(), other.address.ip());
+    let any = |it: IpAddr| it.is_unspecified();
+    let of_one_address =
+        left == right || (left.is_ipv4() == right.is_ipv4() && (any(left) || any(right)));
+    let of_one_interface = match (&one.interface, &other.interface) {
+        (Some(left), Some(right)) => left == right,
+        _ => true,
+    };
+    one.address.port() == other.address.port()
+        && ![left, right].iter().any(IpAddr::is_multicast)
+        && of_one_address
+        && of_one_interface
+}
+
 /// Returns the known demands of the recording on its sink.
 pub(super) fn needs(config: &RecordingConfig) -> Needs {
     let blocks = config.sources.iter().map(|source| source.most_block_bytes());
@@ -159,5 +197,27 @@ pub(super) fn check_chunk(config: &RecordingConfig, pool_sizes: &[u64]) -> Resul
             let (least, most) = (ByteSize(least), ByteSize(LARGEST_CHUNK_BYTES));
             Err(RecordError::Chunk { chunk, least, most })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_shared_only_by_groups_and_by_different_addresses_and_interfaces() {
+        let of = |text: &str| UdpSource::parse(text).unwrap().remove(0);
+        let shared = |one: &str, other: &str| share_a_port(&of(one), &of(other));
+        assert!(shared("udp://127.0.0.1:46350?name=a", "udp://127.0.0.1:46350?name=b"));
+        assert!(shared("udp://:46350?name=a", "udp://127.0.0.1:46350?name=b"));
+        assert!(shared("udp://127.0.0.1:5000?interface=lo", "udp://127.0.0.1:5000"));
+        assert!(!shared("udp://127.0.0.1:46350", "udp://127.0.0.1:46351"));
+        assert!(!shared("udp://127.0.0.1:46350", "udp://127.0.0.2:46350"));
+        assert!(!shared(
+            "udp://127.0.0.1:5000?interface=lo",
+            "udp://127.0.0.1:5000?interface=eth0"
+        ));
+        assert!(!shared("udp://239.1.1.1:46350?name=a", "udp://239.1.1.1:46350?name=b"));
+        assert!(!shared("udp://239.1.1.1:46350", "udp://:46350"));
     }
 }

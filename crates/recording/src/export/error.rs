@@ -33,7 +33,9 @@ pub enum ExportError {
         known: String,
     },
     /// A block cannot be read, or is damaged, and the file was to be complete.
-    #[error("stream {stream}: the conversion stopped after {after} of {of}, and made no file: {why}")]
+    #[error(
+        "stream {stream}: the conversion stopped after {after} of {of}, and made no file: {why}"
+    )]
     Unreadable {
         /// The stream.
         stream: String,
