@@ -70,8 +70,12 @@ fn a_block_that_cannot_be_read_leaves_no_file_behind_unless_it_may_be_left_out()
     let place = tempfile::tempdir().unwrap();
     let sources = ["pattern:counter?bytes=1MiB&name=one", "pattern:prbs31?bytes=1MiB&name=two"];
     start(place.path(), &sources).join().unwrap();
-    let files = std::fs::read_dir(place.path().join("s_a_two")).unwrap();
-    let chunk = files.map(|it| it.unwrap().path()).find(|path| path.is_file()).unwrap();
+    let inside = |path: &Path| -> Vec<_> {
+        std::fs::read_dir(path).unwrap().map(|it| it.unwrap().path()).collect()
+    };
+    let of_two = |path: &&std::path::PathBuf| path.to_str().unwrap().ends_with("two");
+    let directory = inside(place.path()).iter().find(of_two).unwrap().clone();
+    let chunk = inside(&directory).into_iter().find(|path| path.is_file()).unwrap();
     let bytes = std::fs::read(&chunk).unwrap();
     std::fs::remove_file(&chunk).unwrap();
     let whole = export(place.path(), "x.h5");
