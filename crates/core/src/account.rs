@@ -532,11 +532,18 @@ impl Account {
         let failures: Vec<&str> =
             host.members.iter().filter_map(|member| member.failure.as_deref()).collect();
         if let Some(first) = failures.first() {
-            return Some(match failures.len() == host.members.len() {
-                true => first.to_string(),
-                false => {
-                    format!("{} of {} members failed: {first}", failures.len(), host.members.len())
+            // The operation that failed is in parentheses behind the reason.
+            let mut reasons: Vec<&str> = Vec::new();
+            for reason in failures.iter().filter_map(|why| why.split(" (").next()) {
+                if !reasons.contains(&reason) {
+                    reasons.push(reason);
                 }
+            }
+            let (failed, members) = (failures.len(), host.members.len());
+            return Some(match failed == members {
+                true if reasons.len() == 1 => first.to_string(),
+                true => format!("{failed} of {members} members failed: {}", reasons.join("; ")),
+                false => format!("{failed} of {members} members failed: {first}"),
             });
         }
         let longest = host.members.iter().map(|member| member.longest_write_ns).max()?;

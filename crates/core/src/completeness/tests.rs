@@ -67,6 +67,22 @@ fn a_scan_with_frames_out_of_reach_is_not_complete_and_names_the_member() {
 }
 
 #[test]
+fn if_all_members_failed_for_different_reasons_none_of_them_is_left_out() {
+    let mut both = full_disk();
+    let host = both.host.as_mut().unwrap();
+    let failure = Some("cannot rename proven in /m1: Input/output error".to_owned());
+    host.members.push(HostMember { failure, ..host.members[0].clone() });
+    assert_eq!(
+        both.completeness().headline,
+        "LOST 8404 of 12 500 frames (67 %): 2 of 2 members failed: the disk is full; cannot rename proven in /m1: \
+         Input/output error"
+    );
+    let host = both.host.as_mut().unwrap();
+    host.members[1].failure = Some("the disk is full (making spare in /m1)".into());
+    assert!(both.completeness().headline.ends_with("(67 %): the disk is full"));
+}
+
+#[test]
 fn each_status_has_its_words() {
     let proven = account(written(12_500), Verdict::Proven);
     assert_eq!(proven.completeness().headline, "COMPLETE: all 12 500 frames");
