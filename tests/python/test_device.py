@@ -586,7 +586,7 @@ def test_chunks_that_are_too_few_are_the_cause_of_a_loss(tmp_path):
     assert told["full"]
     if told["account"]["terms"]["overrun"]:
         failures = [it["failure"] for it in told["account"]["host"]["members"]]
-        assert failures == ["the chunks that it may use are full"]
+        assert failures == ["the device is full"]
 
 
 def test_an_end_of_room_is_told_and_what_fitted_is_whole(device):

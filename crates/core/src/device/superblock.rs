@@ -245,7 +245,7 @@ impl StoredScan {
 }
 
 /// The reason why received frames are not on a device that has not failed.
-pub const NO_CHUNK_LEFT: &str = "the chunks that it may use are full";
+pub const NO_CHUNK_LEFT: &str = "the device is full";
 
 /// The contents of the superblock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -904,7 +904,7 @@ mod tests {
             (State::Sealed, Ending::Full, Verdict::Consistent);
         full.terms = Terms { expected: 16, written: 10, overrun: 6, ..Terms::default() };
         let told = full.completeness().unwrap().headline;
-        assert_eq!(told, "LOST 6 of 16 frames (38 %): the chunks that it may use are full");
+        assert_eq!(told, "LOST 6 of 16 frames (38 %): the device is full");
     }
 
     #[test]
