@@ -29,6 +29,23 @@ pub fn open_with(options: &OpenOptions, path: &Path) -> io::Result<File> {
 
 /// Opens a regular file with these options and flags, in place of the flags of the options.
 pub fn open_with_flags(options: &OpenOptions, flags: OFlags, path: &Path) -> io::Result<File> {
+    open_checked(options, flags, path, check)
+}
+
+/// Opens a regular file, or a block device: the data of a drive without a file system is on one.
+pub fn open_file_or_drive(options: &OpenOptions, flags: OFlags, path: &Path) -> io::Result<File> {
+    open_checked(options, flags, path, |kind| match kind.is_block_device() {
+        true => Ok(()),
+        false => check(kind),
+    })
+}
+
+fn open_checked(
+    options: &OpenOptions,
+    flags: OFlags,
+    path: &Path,
+    check: impl Fn(FileType) -> io::Result<()>,
+) -> io::Result<File> {
     match std::fs::metadata(path) {
         Ok(metadata) => check(metadata.file_type())?,
         // The options say if the file is created.

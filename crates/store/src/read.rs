@@ -140,7 +140,7 @@ impl ExtentReader {
         match fill(&open.file, at, buffer) {
             // Some file systems accept the flag and refuse the read.
             Err(error) if open.direct && error.raw_os_error() == Some(libc::EINVAL) => {
-                (open.file, open.direct) = (regular_file::open(path)?, false);
+                (open.file, open.direct) = (open_with(OFlags::empty(), path)?, false);
             }
             Ok(got) if !open.direct => {
                 // Data that is read once only would push more useful data out of the page cache.
@@ -210,12 +210,16 @@ fn open(path: &Arc<PathBuf>) -> io::Result<Opened> {
 }
 
 fn open_file(path: &Path) -> io::Result<(File, bool)> {
-    let direct = regular_file::open_with_flags(OpenOptions::new().read(true), OFlags::DIRECT, path);
-    match direct {
+    match open_with(OFlags::DIRECT, path) {
         Ok(file) => Ok((file, true)),
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok((buffered(path)?, false)),
         Err(error) => Err(error),
     }
+}
+
+/// Opens a chunk, or a drive without a file system.
+fn open_with(flags: OFlags, path: &Path) -> io::Result<File> {
+    regular_file::open_file_or_drive(OpenOptions::new().read(true), flags, path)
 }
 
 /// Returns the final path of a chunk that was being filled.
@@ -226,7 +230,7 @@ fn place_of_part(path: &Path) -> Option<PathBuf> {
 }
 
 fn buffered(path: &Path) -> io::Result<File> {
-    let file = regular_file::open(path)?;
+    let file = open_with(OFlags::empty(), path)?;
     // Advice only: a refusal affects only the speed.
     let _ = fadvise(&file, 0, None, Advice::Sequential);
     Ok(file)
