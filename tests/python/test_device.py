@@ -546,7 +546,7 @@ def test_a_scan_of_one_block_that_was_killed_lasts_as_long_as_its_frames(tmp_pat
         recording.process.wait(PATIENCE)
     (told,) = ask("recover", end(device), code=GOOD)
     assert told["scan"]["blocks"] == 1
-    (lasts,) = re.findall(r"UNKNOWN: \d+ frames, (\d\.\d+) s recorded", told["headline"])
+    (lasts,) = re.findall(r"UNKNOWN: \d+ frames recorded, (\d\.\d+) s", told["headline"])
     assert float(lasts) == pytest.approx(told["recorded"] / 1000, abs=0.01)
 
 
