@@ -56,6 +56,19 @@ pub enum Error {
         /// The paths of the members when it was recorded.
         members: Vec<String>,
     },
+    /// The directories of members that hold a part of it are given, and are not these members now.
+    #[error(
+        "{scan} is also on {}: {} there, and {} not the member that recorded it",
+        members.join(", "),
+        if members.len() == 1 { "the directory is" } else { "the directories are" },
+        if members.len() == 1 { "is" } else { "are" }
+    )]
+    Replaced {
+        /// The scan.
+        scan: String,
+        /// The paths of the members.
+        members: Vec<String>,
+    },
     /// The scan is protected from removal.
     #[error("{scan} is protected")]
     Protected {
@@ -86,9 +99,13 @@ impl Error {
         match self {
             Error::Roots(error) => error.hint(),
             Error::Lock(error) => error.hint(),
-            Error::Absent { .. } => {
-                Some("name every member with --store; if not, part of the scan would remain")
-            }
+            Error::Absent { .. } => Some(
+                "name every member with --store; if one is lost for good, --without-absent-members removes what is on \
+                 the others",
+            ),
+            Error::Replaced { .. } => Some(
+                "mount its disk there; if it is lost for good, --without-absent-members removes what is on the others",
+            ),
             Error::Protected { .. } => Some("`fullbore protect --off SCAN` ends the protection"),
             Error::Needed { .. } => Some(
                 "give all members with --store, or let `fullbore rebuild` restore it; chunk files are plain: copied to \
@@ -111,20 +128,38 @@ pub fn remove_telling(
     scan: &ScanName,
     progress: &dyn Fn(u64, u64),
 ) -> Result<Removed, Error> {
+    let holdings = holdings(roots, &scan.to_string())?;
+    refuse_absent(roots, &scan.to_string(), &holdings)?;
+    remove_holdings(scan, &holdings, progress)
+}
+
+/// Removes what is here of a scan, although other members of it are absent. What is on them stays there, and can be
+/// removed in the same way.
+pub fn remove_without_absent(
+    roots: &[PathBuf],
+    scan: &ScanName,
+    progress: &dyn Fn(u64, u64),
+) -> Result<Removed, Error> {
+    remove_holdings(scan, &holdings(roots, &scan.to_string())?, progress)
+}
+
+fn remove_holdings(
+    scan: &ScanName,
+    holdings: &[MemberFiles],
+    progress: &dyn Fn(u64, u64),
+) -> Result<Removed, Error> {
     let name = scan.to_string();
-    let holdings = holdings(roots, &name)?;
-    refuse_absent(roots, &name, &holdings)?;
     if holdings.iter().any(|holding| is_protected(&holding.path)) {
         return Err(Error::Protected { scan: name });
     }
-    let _locks = lock_all(&holdings)?;
+    let _locks = lock_all(holdings)?;
     let mut removed = Removed { scan: name, ..Removed::default() };
     let chunks: Vec<&PathBuf> = holdings.iter().flat_map(chunks_of).collect();
     for (gone, path) in chunks.iter().enumerate() {
         removed.file(path)?;
         progress(gone as u64 + 1, chunks.len() as u64);
     }
-    for holding in &holdings {
+    for holding in holdings {
         removed.sides_of(holding)?;
     }
     Ok(removed)
@@ -208,7 +243,13 @@ fn refuse_absent(paths: &[PathBuf], scan: &str, holdings: &[MemberFiles]) -> Res
     if members.is_empty() {
         return Ok(());
     }
-    Err(Error::Absent { scan: scan.to_owned(), members })
+    let scan = scan.to_owned();
+    let given: Vec<PathBuf> = paths.iter().filter_map(|it| std::path::absolute(it).ok()).collect();
+    let is_given = |member: &String| given.iter().any(|path| path == Path::new(member));
+    Err(match members.iter().all(is_given) {
+        true => Error::Replaced { scan, members },
+        false => Error::Absent { scan, members },
+    })
 }
 
 /// Locks every manifest of a scan that may still be recorded, so that the recorder's lock is met whichever manifest has
@@ -355,6 +396,31 @@ mod tests {
         assert!(laid.chunk_path(0, 0).exists());
         drop(lock);
         remove(&store.roots(), &laid.name).unwrap();
+    }
+
+    #[test]
+    fn a_scan_on_a_lost_member_is_removed_from_the_others_if_that_is_meant() {
+        let store = Store::new(2);
+        let (laid, _) = two(&store);
+        let lost = store.roots()[1].clone();
+        let away = lost.with_extension("away");
+        std::fs::rename(&lost, &away).unwrap();
+        std::fs::create_dir(&lost).unwrap();
+        let error = remove(&store.roots(), &laid.name).unwrap_err();
+        assert!(matches!(error, Error::Replaced { .. }), "{error}");
+        assert!(error.to_string().contains(lost.to_str().unwrap()), "{error}");
+        assert!(error.hint().unwrap().contains("--without-absent-members"));
+        let error = remove(&store.roots()[..1], &laid.name).unwrap_err();
+        assert!(matches!(error, Error::Absent { .. }), "{error}");
+        assert!(laid.chunk_path(0, 0).exists());
+        let removed = remove_without_absent(&store.roots(), &laid.name, &|_, _| {}).unwrap();
+        assert!(removed.files > 0);
+        assert_eq!(names(&store), ["r1_ab"]);
+        // What is on the lost member can be removed when it is found again.
+        std::fs::remove_dir(&lost).unwrap();
+        std::fs::rename(&away, &lost).unwrap();
+        remove(&store.roots(), &laid.name).unwrap();
+        assert_eq!(names(&store), ["r1_ab", "r1_ab"]);
     }
 
     #[test]

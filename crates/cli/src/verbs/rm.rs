@@ -28,6 +28,10 @@ pub struct Args {
     /// not whole without it.
     #[arg(long)]
     leftovers: bool,
+    /// Remove what is here of a scan, although members of it are not here. What is on them stays there; after a loss for
+    /// good this removes the rest.
+    #[arg(long, conflicts_with = "leftovers")]
+    without_absent_members: bool,
     /// Do not ask.
     #[arg(long, short)]
     yes: bool,
@@ -39,7 +43,7 @@ pub struct Args {
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     if super::device::are_meant(&args.scan)? {
         anyhow::ensure!(
-            !args.leftovers,
+            !args.leftovers && !args.without_absent_members,
             "a device has no members: nothing is left over of its scans"
         );
         let ask = |names: &[String]| Ok(args.yes || agreed(names, output)?);
@@ -64,9 +68,10 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
             bar.set_length(all);
             bar.set_position(gone);
         };
-        let removed = match args.leftovers {
-            true => remove::remove_leftovers(&roots, scan, &progress),
-            false => remove::remove_telling(&roots, scan, &progress),
+        let removed = match (args.leftovers, args.without_absent_members) {
+            (true, _) => remove::remove_leftovers(&roots, scan, &progress),
+            (false, true) => remove::remove_without_absent(&roots, scan, &progress),
+            (false, false) => remove::remove_telling(&roots, scan, &progress),
         };
         bar.finish_and_clear();
         let removed = removed.map_err(explained)?;
