@@ -1,7 +1,7 @@
 //! Recounts the account from index and frames.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use fullbore_core::account::{Account, Edge, Verdict, judge_together};
 use fullbore_core::index::Block;
@@ -10,6 +10,7 @@ use fullbore_store::diagnostics::{Diagnostic, DiagnosticKind};
 use fullbore_store::gaps::Gaps;
 use fullbore_store::reader::{Scan, StoredStream};
 use fullbore_time::{Tai, frame_ns};
+use serde_json::Value;
 
 use super::listed::Listed;
 use super::walk::{Clock, ThreadSpan, Timed, Walk};
@@ -52,6 +53,41 @@ pub(super) fn account(
         }
     }
     (result, recount.findings)
+}
+
+/// The fields in which two summaries differ, in words: each with its value in the first and in the second.
+fn differences(one: Option<&Summary>, other: Option<&Summary>) -> (String, String) {
+    let fields = |it: Option<&Summary>| {
+        let mut fields = BTreeMap::new();
+        let json = serde_json::to_value(it).expect("a summary has only plain fields");
+        put_fields("", &json, &mut fields);
+        fields
+    };
+    let (one, other) = (fields(one), fields(other));
+    let all: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
+    let told = |of: &BTreeMap<String, String>| {
+        let differing = all.iter().filter(|name| one.get(**name) != other.get(**name));
+        let value = |name: &str| of.get(name).map_or("nothing", String::as_str);
+        let words = differing.map(|name| format!("{name} {}", value(name)));
+        format!("with {}", words.collect::<Vec<_>>().join(", "))
+    };
+    (told(&one), told(&other))
+}
+
+/// Puts the fields of an object and of the objects in it. The terms and the other counts need no name before theirs.
+fn put_fields(name: &str, value: &Value, fields: &mut BTreeMap<String, String>) {
+    match value {
+        Value::Object(inner) => {
+            let prefix = if matches!(name, "terms" | "beside") { "" } else { name };
+            for (name, value) in inner {
+                let name = format!("{prefix} {}", name.replace('_', " "));
+                put_fields(name.trim_start(), value, fields);
+            }
+        }
+        Value::Null => {}
+        Value::String(text) => drop(fields.insert(name.to_owned(), text.clone())),
+        other => drop(fields.insert(name.to_owned(), other.to_string())),
+    }
 }
 
 /// The counts of a stream by its index.
@@ -307,10 +343,7 @@ impl<'a> Recount<'a> {
         }
         let summary = Some(summary);
         if told.account != summary {
-            let text = |it: &Option<Summary>| {
-                it.as_ref().map_or("nothing".into(), |it| format!("{} {:?}", it.verdict, it.terms))
-            };
-            let (stored, counted) = (text(&told.account), text(&summary));
+            let (stored, counted) = differences(told.account.as_ref(), summary.as_ref());
             self.tell(
                 MANIFEST_FILE,
                 DiagnosticKind::ManifestTerm { term: "account", stored, counted },

@@ -582,6 +582,23 @@ fn changes(account: &Account) -> Vec<(&'static str, Account)> {
     changed.filter(|(_, changed)| changed != account).collect()
 }
 
+#[test]
+fn the_field_in_which_a_manifest_differs_from_the_account_is_named_in_words() {
+    let store = Store::new(1);
+    let laid = store.lay_down("r1_a", &[StreamPlan::vdif("a")]);
+    let mut manifest = laid.manifest.clone();
+    let summary = manifest.streams[0].account.as_mut().unwrap();
+    summary.beside.as_mut().unwrap().counters_moved = true;
+    summary.terms.late += 3;
+    fs::write(laid.manifest_path(0, 0), manifest.to_json()).unwrap();
+    let scan = Scan::open(&store.roots(), &laid.name).unwrap();
+    let verification = verify(&scan, Settings::default(), &|_, _| {}).unwrap();
+    let told: Vec<String> = verification.findings.iter().map(ToString::to_string).collect();
+    let words = "the manifest says account with counters moved true, late 3, and the recording with counters moved \
+                 nothing, late 0";
+    assert!(told.iter().any(|it| it.contains(words)), "{told:?}");
+}
+
 /// Writes an account and its summary in the manifest to all members.
 fn put_account(laid: &Laid, members: usize, account: &Account, derived: bool) {
     let mut manifest = laid.manifest.clone();
