@@ -316,6 +316,8 @@ fn advice(verification: &Verification) -> String {
         format!("  `fullbore recover {scan}` seals it\n")
     } else if verification.findings.iter().any(Diagnostic::is_of_index) {
         format!("  `fullbore recover {scan} --reindex` rebuilds a lost index from the chunks\n")
+    } else if is_behind(&verification.findings) {
+        format!("  `fullbore recover {scan}` completes the member that was away\n")
     } else if verification.redundancy.as_ref().is_some_and(is_to_be_rebuilt) {
         format!("  `fullbore rebuild {scan}` restores the lost data from redundancy\n")
     } else {
@@ -327,6 +329,16 @@ fn advice(verification: &Verification) -> String {
 fn is_recording(verification: &Verification) -> bool {
     let unsealed = |finding: &Diagnostic| finding.what == DiagnosticKind::Unsealed;
     verification.state == State::Recording && !verification.findings.iter().any(unsealed)
+}
+
+/// True if a member was away when the scan was sealed: its manifest is an earlier one, and it has no account.
+fn is_behind(findings: &[Diagnostic]) -> bool {
+    let lacks_its_account = |member| {
+        let mut others = findings.iter().filter(|it| it.member == member);
+        others.any(|it| it.what == DiagnosticKind::AccountMissing)
+    };
+    let differs = |it: &&Diagnostic| matches!(it.what, DiagnosticKind::ManifestDiffers { .. });
+    findings.iter().filter(differs).any(|it| lacks_its_account(it.member.clone()))
 }
 
 fn is_to_be_rebuilt(left: &RedundancyStatus) -> bool {
@@ -416,5 +428,22 @@ mod tests {
         let text = "11 of 11 blocks good; recorded 993 of 1000 frames, 7 overrun (the disk is full), \
                     3 gaps counted and not listed, consistent";
         assert_eq!(of_stream(&full), text);
+    }
+
+    #[test]
+    fn a_member_that_was_away_at_the_seal_is_known_by_its_manifest_and_its_account() {
+        let of = |member: &str, what| Diagnostic {
+            stream: None,
+            member: Some(member.into()),
+            file: None,
+            frames: None,
+            what,
+        };
+        let differs =
+            |member| of(member, DiagnosticKind::ManifestDiffers { believed: "/m0".into() });
+        let lacks = |member| of(member, DiagnosticKind::AccountMissing);
+        assert!(is_behind(&[differs("/m1"), lacks("/m1")]));
+        assert!(!is_behind(&[differs("/m1")]) && !is_behind(&[lacks("/m1")]));
+        assert!(!is_behind(&[differs("/m1"), lacks("/m2")]));
     }
 }
