@@ -1,7 +1,8 @@
 //! Stop requests by signals: Ctrl-C, TERM, and a closed terminal.
 //!
-//! Ctrl-C and TERM stop, a second one aborts, and a third exits without waiting. A closed terminal stops as well. It
-//! causes several SIGHUPs (from the kernel and the shell), which count as one request. With `nohup`, SIGHUP is ignored.
+//! Ctrl-C and TERM stop, a second one aborts, and a third waits no longer for a disk that does not respond than two
+//! seconds. A closed terminal stops as well. It causes several SIGHUPs (from the kernel and the shell), which count as
+//! one request. With `nohup`, SIGHUP is ignored.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -15,7 +16,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 /// The environment variable with which `demo` gives its process number to the commands that it runs.
 pub const PARENT: &str = "FULLBORE_STOP_WITH_PARENT";
 
-/// Stops a recording: the first signal stops, the second aborts, the third exits at once.
+/// Stops a recording: the first signal stops, the second aborts, the third waits two more seconds at most.
 pub fn stop_recording(control: &Arc<StopHandle>) -> anyhow::Result<()> {
     let control = control.clone();
     listen(heard(), move |signal| {
