@@ -245,6 +245,17 @@ class Scan:
         return self.document("account.json", stream)
 
 
+def abort(process):
+    """Aborts a recording that writes its data to standard output, once it has made progress. If nobody reads, the first
+    request cannot be carried out, and the second one is another request."""
+    for line in process.stderr:
+        if b'"progress"' in line:
+            break
+    for _ in range(2):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+
+
 def accounts(sealed):
     """Account by name of stream, from a `sealed` event."""
     names = [stream["name"] for stream in sealed["manifest"]["streams"]]

@@ -10,7 +10,22 @@ import time
 import h5py
 import numpy as np
 import pytest
-from fullbore import BINARY, ENOUGH, FOUND, GOOD, INTACT, PATIENCE, REFUSED, Scan, ask, free_port, generate, run, text
+from fullbore import (
+    BINARY,
+    ENOUGH,
+    FOUND,
+    GOOD,
+    INTACT,
+    PATIENCE,
+    REFUSED,
+    Scan,
+    abort,
+    ask,
+    free_port,
+    generate,
+    run,
+    text,
+)
 from panda import Panda
 
 NAMED = ("--session", "test", "--scan", "one")
@@ -218,14 +233,7 @@ def test_a_stop_seals_an_endless_pattern(store):
 def test_an_abort_ends_although_the_reader_is_slow_and_its_account_is_what_came_out():
     command = [BINARY, "record", "pattern:counter", "--to", "-", "--buffer", "2MiB", "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    for line in process.stderr:
-        if b'"progress"' in line:
-            break
-    # While nobody reads, the first request cannot be carried out, and the second one is another request.
-    process.send_signal(signal.SIGINT)
-    time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
-    time.sleep(0.5)
+    abort(process)
     data, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == FOUND, text(said)
     sealed = next(e for e in map(json.loads, filter(lambda it: it[:1] == b"{", said.splitlines())) if e["event"] == "sealed")

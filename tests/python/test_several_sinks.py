@@ -8,7 +8,22 @@ import time
 import h5py
 import numpy as np
 import pytest
-from fullbore import BINARY, FOUND, GOOD, INCOMPLETE, INTACT, PATIENCE, REFUSED, Scan, ask, free_port, generate, run, text
+from fullbore import (
+    BINARY,
+    FOUND,
+    GOOD,
+    INCOMPLETE,
+    INTACT,
+    PATIENCE,
+    REFUSED,
+    Scan,
+    abort,
+    ask,
+    free_port,
+    generate,
+    run,
+    text,
+)
 from panda import Panda
 
 NAMED = ("--session", "test", "--scan", "one")
@@ -116,13 +131,7 @@ def test_a_store_that_is_full_says_itself_what_it_lacks(tmp_path, memory_disk):
 def test_an_abort_is_an_exact_account_of_each_sink(tmp_path, store):
     command = [BINARY, "record", "pattern:counter", "--store", store, *NAMED, "--to", "-", "--buffer", "4MiB", "--json"]
     process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    for line in process.stderr:
-        if b'"progress"' in line:
-            break
-    process.send_signal(signal.SIGINT)
-    time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
-    time.sleep(0.5)
+    abort(process)
     data, said = process.communicate(timeout=PATIENCE)
     (sealed,) = sealed_of(said)
     assert process.returncode == FOUND and sealed["manifest"]["state"] == "aborted"

@@ -21,6 +21,8 @@ mod drops;
 mod frame_parts;
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod model_writers;
 mod names;
 mod partial_block;
 mod port;

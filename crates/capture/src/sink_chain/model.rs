@@ -7,96 +7,22 @@
 //!   └──────────────── written in a sink, or lost in all ◄──────────┘
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fullbore_core::gap::{Cause, Gap};
-use fullbore_core::layout::Geometry;
+use fullbore_linux::ring::{FullBlock, Pool, WriterCommand};
 use fullbore_time::Tai;
 use proptest::prelude::*;
 use uuid::Uuid;
 
-use super::super::scan_stream::Lost;
-use super::super::striping::WriterQueue;
 use super::{ChainCursor, Settled, SinkChain, SinkQueues, scan_in_store};
-use fullbore_linux::ring::{
-    FullBlock, Notifier, Pool, ReplySender, StreamRef, WriterCommand, WriterMetrics, WriterReply,
-    reply_queue,
+use crate::model_writers::{
+    BLOCK_BYTES, BLOCKS, Step, Writer, WriterState, pool, steps, stream_ref,
 };
-use fullbore_linux::sys::memory::Region;
-
-/// The number of blocks: few, so that they run out.
-const BLOCKS: usize = 12;
-
-/// The smallest region that can be mapped.
-const REGION_BYTES: usize = 2 << 20;
-
-/// Bytes of a block.
-const BLOCK_BYTES: u32 = 4096;
-
-const CHUNK_BLOCKS: u32 = 3;
+use crate::scan_stream::Lost;
 
 /// The scan of the recording.
 const SCAN: Uuid = Uuid::nil();
-
-/// The next step. Writers and streams are taken modulo their number.
-#[derive(Clone, Copy, Debug)]
-enum Step {
-    /// A stream fills this many blocks, as far as blocks are free.
-    Fill(u8, u8),
-    /// A writer takes this many commands.
-    Take(u8, u8),
-    /// A writer writes its oldest block.
-    Write(u8),
-    /// A writer has no room for another chunk. It still fills chunks that it has begun.
-    FillUp(u8),
-    /// A writer writes no more.
-    Die(u8),
-    /// The capture thread takes a reply.
-    Answer,
-    /// A stream ends.
-    End(u8),
-    /// All streams end, and nothing is sent any more.
-    Abort,
-}
-
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let step = prop_oneof![
-        12 => (any::<u8>(), 1u8..8).prop_map(|(stream, count)| Step::Fill(stream, count)),
-        14 => (any::<u8>(), 1u8..6).prop_map(|(writer, count)| Step::Take(writer, count)),
-        20 => any::<u8>().prop_map(Step::Write),
-        1 => any::<u8>().prop_map(Step::FillUp),
-        1 => any::<u8>().prop_map(Step::Die),
-        20 => Just(Step::Answer),
-        1 => any::<u8>().prop_map(Step::End),
-    ];
-    let end = prop::option::weighted(0.2, (any::<prop::sample::Index>(), Just(Step::Abort)));
-    (prop::collection::vec(step, 1..200), end).prop_map(|(mut steps, end)| {
-        if let Some((at, abort)) = end {
-            steps.insert(at.index(steps.len() + 1), abort);
-        }
-        steps
-    })
-}
-
-/// The state of a writer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WriterState {
-    Taking,
-    Full,
-    Dead,
-}
-
-struct Writer {
-    sink: usize,
-    commands: rtrb::Consumer<WriterCommand>,
-    returned: ReplySender,
-    metrics: Arc<WriterMetrics>,
-    state: WriterState,
-    held: VecDeque<FullBlock>,
-    begun: BTreeSet<(u16, u32)>,
-}
 
 /// What a sink has of a stream.
 #[derive(Debug, Default)]
@@ -119,11 +45,14 @@ struct World {
     pending: Vec<Vec<Gap>>,
     ended: Vec<bool>,
     finished: Vec<bool>,
-    writers: Vec<Writer>,
+    /// Each with the number of its sink.
+    writers: Vec<(usize, Writer)>,
     stored: BTreeMap<(usize, u16), Stored>,
     /// Blocks that came back as written, and as lost in all sinks.
     free: BTreeSet<(u16, u64)>,
     lost: BTreeSet<(u16, u64)>,
+    /// Sinks of which a writer was recalled: stores, which take blocks in any order.
+    recalled: BTreeSet<usize>,
     /// Sinks that may lack blocks: a writer refuses, or everything was aborted.
     excused: BTreeSet<usize>,
 }
@@ -140,38 +69,18 @@ fn gap_before(sequence: u64) -> Gap {
 
 impl World {
     fn new(members: &[usize], streams: usize) -> Self {
-        let region = Region::new(REGION_BYTES).unwrap();
-        // There is more memory than the blocks fill, so that their number is the limit.
-        let pool = Pool::new(Arc::new(region), REGION_BYTES / (BLOCKS + 1) + 4096, 0);
-        assert_eq!(pool.blocks(), BLOCKS);
         let (mut sinks, mut writers) = (Vec::new(), Vec::new());
         for (sink, &count) in members.iter().enumerate() {
-            let mut queues = Vec::new();
-            for _ in 0..count {
-                let (to, commands) = rtrb::RingBuffer::new(BLOCKS + 2);
-                let (returned, from) = reply_queue(BLOCKS);
-                let metrics = Arc::new(WriterMetrics::default());
-                let wake = Arc::new(Notifier::new().unwrap());
-                queues.push(WriterQueue::new(to, from, metrics.clone(), wake, BLOCKS));
-                let (state, held) = (WriterState::Taking, VecDeque::new());
-                let begun = BTreeSet::new();
-                writers.push(Writer { sink, commands, returned, metrics, state, held, begun });
-            }
+            let (queues, own): (Vec<_>, Vec<_>) = (0..count).map(|_| Writer::new()).unzip();
+            writers.extend(own.into_iter().map(|writer| (sink, writer)));
             // Each is a store of its own.
             sinks.push(SinkQueues { store: sink as u16, ..SinkQueues::plain(queues) });
         }
-        let cursor = |number: usize| {
-            let (frame_bytes, block_bytes) = (BLOCK_BYTES, BLOCK_BYTES);
-            let geometry = Geometry { frame_bytes, block_bytes, chunk_blocks: CHUNK_BLOCKS };
-            let directory = format!("s_a_ds{number}");
-            let (scan, number) = (SCAN, number as u16);
-            ChainCursor::new(Arc::new(StreamRef { scan, number, directory, geometry }))
-        };
         Self {
-            pool,
+            pool: pool(),
             chain: SinkChain::new(sinks),
             members: members.to_vec(),
-            cursors: (0..streams).map(cursor).collect(),
+            cursors: (0..streams).map(|number| ChainCursor::new(stream_ref(number))).collect(),
             sent: vec![0; streams],
             pending: vec![Vec::new(); streams],
             ended: vec![false; streams],
@@ -180,6 +89,7 @@ impl World {
             stored: BTreeMap::new(),
             free: BTreeSet::new(),
             lost: BTreeSet::new(),
+            recalled: BTreeSet::new(),
             excused: BTreeSet::new(),
         }
     }
@@ -194,6 +104,11 @@ impl World {
             Step::Write(number) => self.write(writer(number)),
             Step::FillUp(number) => self.fail(writer(number), WriterState::Full),
             Step::Die(number) => self.fail(writer(number), WriterState::Dead),
+            Step::Recall(number) => {
+                let (sink, writer) = &mut self.writers[writer(number)];
+                self.recalled.insert(*sink);
+                writer.recall();
+            }
             Step::Answer => self.answer(),
             Step::End(number) => self.ended[stream(number)] = true,
             Step::Abort => {
@@ -248,15 +163,16 @@ impl World {
     }
 
     fn take(&mut self, number: usize) {
-        let writer = &mut self.writers[number];
+        let (sink, writer) = &mut self.writers[number];
+        let scan = scan_in_store(SCAN, *sink as u16);
         match writer.commands.pop() {
             Ok(WriterCommand::Write(filled)) => {
-                assert_eq!(filled.stream_ref.scan, scan_in_store(SCAN, writer.sink as u16));
+                assert_eq!(filled.stream_ref.scan, scan);
                 writer.held.push_back(filled);
             }
             Ok(WriterCommand::Finish { stream_ref, gaps }) => {
-                assert_eq!(stream_ref.scan, scan_in_store(SCAN, writer.sink as u16));
-                let key = (writer.sink, stream_ref.number);
+                assert_eq!(stream_ref.scan, scan);
+                let key = (*sink, stream_ref.number);
                 self.stored.entry(key).or_default().gaps.extend(gaps);
             }
             Err(_) => {}
@@ -264,37 +180,21 @@ impl World {
     }
 
     fn write(&mut self, number: usize) {
-        let writer = &mut self.writers[number];
-        let Some(filled) = writer.held.pop_front() else { return };
-        let (stream, chunk) = (filled.stream_ref.number, filled.chunk);
-        let goes_on = writer.begun.contains(&(stream, chunk));
-        let can = match writer.state {
-            WriterState::Taking => goes_on || filled.offset == 0,
-            WriterState::Full => goes_on,
-            WriterState::Dead => false,
-        };
-        writer.metrics.backlog_bytes.fetch_sub(filled.bytes.into(), Ordering::Relaxed);
-        let returned = if can {
+        let (sink, writer) = &mut self.writers[number];
+        let stored = &mut self.stored;
+        writer.write(|filled| {
             assert_eq!(filled.lengths, [filled.sequence as u16], "each sink gets the metadata");
             assert_eq!(filled.crc, Some(filled.sequence as u32), "and the checksum");
-            writer.begun.insert((stream, chunk));
-            let stored = self.stored.entry((writer.sink, stream)).or_default();
+            let stored = stored.entry((*sink, filled.stream_ref.number)).or_default();
             stored.written.push(filled.sequence);
-            stored.gaps.extend(filled.gaps);
-            let FullBlock { block, stream_ref, bytes, .. } = filled;
-            WriterReply::Written { block, stream_ref, bytes }
-        } else {
-            WriterReply::Refused(filled)
-        };
-        assert!(writer.returned.push(returned).is_ok(), "there is room for every block");
+            stored.gaps.extend(&filled.gaps);
+        });
     }
 
     fn fail(&mut self, number: usize, how: WriterState) {
-        let writer = &mut self.writers[number];
-        if writer.state != WriterState::Dead {
-            writer.state = how;
-            writer.metrics.refusing.store(true, Ordering::Relaxed);
-            self.excused.insert(writer.sink);
+        let (sink, writer) = &mut self.writers[number];
+        if writer.fail(how) {
+            self.excused.insert(*sink);
         }
     }
 
@@ -329,7 +229,7 @@ impl World {
                 self.write(writer);
             }
             self.play(Step::Answer);
-            let idle = |it: &Writer| it.commands.is_empty() && it.held.is_empty();
+            let idle = |(_, writer): &(usize, Writer)| writer.is_idle();
             if self.finished.iter().all(|it| *it)
                 && self.chain.all_sent()
                 && self.writers.iter().all(idle)
@@ -353,7 +253,7 @@ fn check_stream(world: &World, number: usize) -> Result<(), TestCaseError> {
     for sink in 0..world.members.len() {
         let own: BTreeSet<u64> = stored(sink).written.iter().copied().collect();
         prop_assert_eq!(own.len(), stored(sink).written.len(), "written twice in {}", sink);
-        if world.members[sink] == 1 {
+        if world.members[sink] == 1 && !world.recalled.contains(&sink) {
             prop_assert!(stored(sink).written.is_sorted(), "{} is out of order", sink);
         }
         let lacks: BTreeSet<u64> = all.difference(&own).copied().collect();
@@ -404,7 +304,7 @@ fn a_block_is_free_only_after_the_last_sink() {
     let mut world = World::new(&[1, 1], 1);
     world.fill(0);
     world.take(1);
-    assert!(world.writers[1].held.is_empty(), "the first sink has it");
+    assert!(world.writers[1].1.held.is_empty(), "the first sink has it");
     world.take(0);
     world.write(0);
     world.answer();

@@ -7,100 +7,19 @@
 //!   └────────┴────── written, refused ◄─────┘ └─► lost with its writer
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
 use fullbore_core::gap::{Cause, Gap};
-use fullbore_core::layout::Geometry;
 use fullbore_core::redundancy::Scheme;
-use fullbore_linux::ring::{
-    FullBlock, Notifier, Pool, ReplySender, StreamRef, WriterCommand, WriterMetrics, WriterReply,
-    reply_queue,
-};
-use fullbore_linux::sys::memory::Region;
+use fullbore_linux::ring::{FullBlock, Pool, WriterCommand, WriterReply};
 use fullbore_time::Tai;
 use proptest::prelude::*;
-use uuid::Uuid;
 
 use super::{StripeCursor, Striper, WriterQueue};
-
-/// The number of blocks: few, so that they run out.
-const BLOCKS: usize = 12;
-
-/// The smallest region that can be mapped.
-const REGION_BYTES: usize = 2 << 20;
-
-/// Bytes of a block.
-const BLOCK_BYTES: u32 = 4096;
-
-const CHUNK_BLOCKS: u32 = 3;
-
-/// The next step. Members and streams are taken modulo their number.
-#[derive(Clone, Copy, Debug)]
-enum Step {
-    /// A stream fills this many blocks, as far as blocks are free.
-    Fill(u8, u8),
-    /// A member's writer takes this many commands.
-    Take(u8, u8),
-    /// The writer writes its oldest block.
-    Write(u8),
-    /// The writer has no room for another chunk. It still fills chunks that it has begun, as far as it can.
-    FillUp(u8),
-    /// The writer writes no more.
-    Die(u8),
-    /// The member is recalled, and accepts data again if the writer holds no block.
-    Recall(u8),
-    /// The capture thread takes a reply.
-    Answer,
-    /// A stream ends.
-    End(u8),
-    /// All streams end, and nothing is sent any more.
-    Abort,
-}
-
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let step = prop_oneof![
-        12 => (any::<u8>(), 1u8..8).prop_map(|(stream, count)| Step::Fill(stream, count)),
-        10 => (any::<u8>(), 1u8..6).prop_map(|(member, count)| Step::Take(member, count)),
-        14 => any::<u8>().prop_map(Step::Write),
-        2 => any::<u8>().prop_map(Step::FillUp),
-        1 => any::<u8>().prop_map(Step::Die),
-        3 => any::<u8>().prop_map(Step::Recall),
-        16 => Just(Step::Answer),
-        1 => any::<u8>().prop_map(Step::End),
-    ];
-    let end = prop::option::weighted(0.2, (any::<prop::sample::Index>(), Just(Step::Abort)));
-    (prop::collection::vec(step, 1..160), end).prop_map(|(mut steps, end)| {
-        if let Some((at, abort)) = end {
-            steps.insert(at.index(steps.len() + 1), abort);
-        }
-        steps
-    })
-}
-
-/// The state of a writer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WriterState {
-    Taking,
-    /// Chunks that it has begun are filled, as long as it can.
-    Full,
-    Dead,
-}
-
-/// A writer as seen by the striper.
-struct Writer {
-    commands: rtrb::Consumer<WriterCommand>,
-    returned: ReplySender,
-    metrics: Arc<WriterMetrics>,
-    state: WriterState,
-    held: VecDeque<FullBlock>,
-    /// Chunks of which it accepted the first block. It accepts no later block of other chunks, so that after a refused
-    /// block the rest of its chunk is refused too.
-    begun: BTreeSet<(u16, u32)>,
-    /// Streams that have ended, with the gaps reported.
-    finished: BTreeMap<u16, Vec<Gap>>,
-}
+use crate::model_writers::{
+    BLOCK_BYTES, BLOCKS, CHUNK_BLOCKS, Step, Writer, WriterState, pool, steps, stream_ref,
+};
 
 /// A written block: its stream, sequence and place.
 #[derive(Clone, Copy, Debug)]
@@ -119,6 +38,8 @@ struct World {
     ended: Vec<bool>,
     told_to_finish: Vec<bool>,
     writers: Vec<Writer>,
+    /// Streams that have ended for each writer, with the gaps reported.
+    finished: Vec<BTreeMap<u16, Vec<Gap>>>,
     written: Vec<Lying>,
     /// Blocks that no member accepted, by stream.
     lost: BTreeSet<(u16, u64)>,
@@ -131,49 +52,16 @@ fn gaps_of(stream: u16) -> Vec<Gap> {
 
 impl World {
     fn new(members: usize, streams: usize, scheme: Option<Scheme>) -> Self {
-        let region = Region::new(REGION_BYTES).unwrap();
-        // There is more memory than the blocks fill, so that their number is the limit.
-        let pool = Pool::new(Arc::new(region), REGION_BYTES / (BLOCKS + 1) + 4096, 0);
-        assert_eq!(pool.blocks(), BLOCKS);
-        let (queues, writers): (Vec<WriterQueue>, Vec<Writer>) = (0..members)
-            .map(|_| {
-                let (to, commands) = rtrb::RingBuffer::new(BLOCKS + 2);
-                let (returned, from) = reply_queue(BLOCKS);
-                let metrics = Arc::new(WriterMetrics::default());
-                let wake = Arc::new(Notifier::new().unwrap());
-                let queue = WriterQueue::new(to, from, metrics.clone(), wake, BLOCKS);
-                let writer = Writer {
-                    commands,
-                    returned,
-                    metrics,
-                    state: WriterState::Taking,
-                    held: VecDeque::new(),
-                    begun: BTreeSet::new(),
-                    finished: BTreeMap::new(),
-                };
-                (queue, writer)
-            })
-            .unzip();
-        let geometry = Geometry {
-            frame_bytes: BLOCK_BYTES,
-            block_bytes: BLOCK_BYTES,
-            chunk_blocks: CHUNK_BLOCKS,
-        };
-        let stream_ref = |number: usize| StreamRef {
-            scan: Uuid::nil(),
-            number: number as u16,
-            directory: format!("s_a_ds{number}"),
-            geometry,
-        };
+        let (queues, writers): (Vec<WriterQueue>, Vec<Writer>) =
+            (0..members).map(|_| Writer::new()).unzip();
         Self {
-            pool,
+            pool: pool(),
             striper: Striper::new(queues).for_stripes(scheme),
-            courses: (0..streams)
-                .map(|number| StripeCursor::new(Arc::new(stream_ref(number))))
-                .collect(),
+            courses: (0..streams).map(|number| StripeCursor::new(stream_ref(number))).collect(),
             ended: vec![false; streams],
             told_to_finish: vec![false; streams],
             writers,
+            finished: vec![BTreeMap::new(); members],
             written: Vec::new(),
             lost: BTreeSet::new(),
             aborted: false,
@@ -194,9 +82,13 @@ impl World {
                 (0..count).for_each(|_| self.take(member(number)));
             }
             Step::Write(number) => self.write(member(number)),
-            Step::FillUp(number) => self.fail(member(number), WriterState::Full),
-            Step::Die(number) => self.fail(member(number), WriterState::Dead),
-            Step::Recall(number) => self.recall(member(number)),
+            Step::FillUp(number) => {
+                self.writers[member(number)].fail(WriterState::Full);
+            }
+            Step::Die(number) => {
+                self.writers[member(number)].fail(WriterState::Dead);
+            }
+            Step::Recall(number) => self.writers[member(number)].recall(),
             Step::Answer => self.answer(),
             Step::End(number) => self.ended[stream(number)] = true,
             Step::Abort => {
@@ -279,15 +171,15 @@ impl World {
     }
 
     fn take(&mut self, member: usize) {
-        let writer = &mut self.writers[member];
+        let (writer, finished) = (&mut self.writers[member], &mut self.finished[member]);
         match writer.commands.pop() {
             Ok(WriterCommand::Write(filled)) => {
                 let stream = filled.stream_ref.number;
-                assert!(!writer.finished.contains_key(&stream), "a block behind the last one");
+                assert!(!finished.contains_key(&stream), "a block behind the last one");
                 writer.held.push_back(filled);
             }
             Ok(WriterCommand::Finish { stream_ref, gaps }) => {
-                let before = writer.finished.insert(stream_ref.number, gaps);
+                let before = finished.insert(stream_ref.number, gaps);
                 assert!(before.is_none(), "told twice that nothing more comes");
             }
             Err(_) => {}
@@ -295,42 +187,12 @@ impl World {
     }
 
     fn write(&mut self, member: usize) {
-        let writer = &mut self.writers[member];
-        let Some(filled) = writer.held.pop_front() else { return };
-        let (stream, chunk) = (filled.stream_ref.number, filled.chunk);
-        let goes_on = writer.begun.contains(&(stream, chunk));
-        let can = match writer.state {
-            WriterState::Taking => goes_on || filled.offset == 0,
-            WriterState::Full => goes_on,
-            WriterState::Dead => false,
-        };
-        writer.metrics.backlog_bytes.fetch_sub(filled.bytes.into(), Ordering::Relaxed);
-        let returned = if can {
-            let FullBlock { block, stream_ref, sequence, offset, bytes, .. } = filled;
-            writer.begun.insert((stream, chunk));
-            self.written.push(Lying { stream, sequence, member, chunk, offset });
-            WriterReply::Written { block, stream_ref, bytes }
-        } else {
-            WriterReply::Refused(filled)
-        };
-        assert!(writer.returned.push(returned).is_ok(), "there is room for every block");
-    }
-
-    fn fail(&mut self, member: usize, how: WriterState) {
-        let writer = &mut self.writers[member];
-        if writer.state != WriterState::Dead {
-            writer.state = how;
-            writer.metrics.refusing.store(true, Ordering::Relaxed);
-        }
-    }
-
-    fn recall(&mut self, member: usize) {
-        let writer = &mut self.writers[member];
-        if writer.held.is_empty() && writer.commands.is_empty() {
-            writer.state = WriterState::Taking;
-            writer.begun.clear();
-            writer.metrics.refusing.store(false, Ordering::Relaxed);
-        }
+        let written = &mut self.written;
+        self.writers[member].write(|filled| {
+            let FullBlock { sequence, chunk, offset, .. } = *filled;
+            let stream = filled.stream_ref.number;
+            written.push(Lying { stream, sequence, member, chunk, offset });
+        });
     }
 
     fn answer(&mut self) {
@@ -377,8 +239,7 @@ impl World {
             }
             self.play(Step::Answer);
             let settled = self.courses.iter().all(StripeCursor::settled);
-            let idle = |it: &Writer| it.commands.is_empty() && it.held.is_empty();
-            if settled && self.striper.all_sent() && self.writers.iter().all(idle) {
+            if settled && self.striper.all_sent() && self.writers.iter().all(Writer::is_idle) {
                 return round;
             }
         }
@@ -414,12 +275,12 @@ fn check_files(world: &World) -> Result<(), TestCaseError> {
                 prop_assert!(between, "chunk {} is no piece of the stream", chunk);
             }
         }
-        for (member, writer) in world.writers.iter().enumerate() {
-            let told = writer.finished.get(&stream);
+        for (member, finished) in world.finished.iter().enumerate() {
+            let told = finished.get(&stream);
             prop_assert!(told.is_some(), "{} waits for the end of {}", member, stream);
         }
         let told: Vec<Gap> =
-            world.writers.iter().flat_map(|it| it.finished[&stream].iter().copied()).collect();
+            world.finished.iter().flat_map(|it| it[&stream].iter().copied()).collect();
         prop_assert_eq!(told, gaps_of(stream), "the last gaps are told once");
     }
     Ok(())

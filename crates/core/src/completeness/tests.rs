@@ -3,6 +3,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::account::{Edge, Host, HostMember};
 
+/// A second, in nanoseconds.
+const S: i64 = 1_000_000_000;
+
 fn account(terms: Terms, verdict: Verdict) -> Account {
     let expected = terms.sum();
     let mut account = Account::new(CountedBy::FrameTime);

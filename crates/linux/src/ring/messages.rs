@@ -61,6 +61,27 @@ pub struct FullBlock {
     pub crc: Option<u32>,
 }
 
+impl FullBlock {
+    /// Returns its index record with this checksum.
+    fn record(&self, crc: u32) -> index::Block {
+        let Self { sequence, chunk, offset, bytes, frames, present, invalid, .. } = *self;
+        let Self { first, time, seen, .. } = *self;
+        index::Block {
+            sequence,
+            offset,
+            chunk,
+            bytes,
+            crc,
+            frames,
+            present,
+            invalid,
+            first,
+            time,
+            seen,
+        }
+    }
+}
+
 /// The metadata of a [`FullBlock`], while the kernel has its memory.
 #[derive(Debug)]
 pub struct BlockMeta {
@@ -77,43 +98,14 @@ pub struct BlockMeta {
 impl BlockMeta {
     /// Copies the metadata of a block whose checksum is computed by its writer.
     pub fn of(filled: &FullBlock) -> Self {
-        let FullBlock { sequence, chunk, offset, bytes, frames, present, invalid, .. } = *filled;
-        let FullBlock { first, time, seen, .. } = *filled;
-        let crc = 0;
-        let block = index::Block {
-            sequence,
-            offset,
-            chunk,
-            bytes,
-            crc,
-            frames,
-            present,
-            invalid,
-            first,
-            time,
-            seen,
-        };
         let (gaps, lengths) = (filled.gaps.clone(), filled.lengths.clone());
-        Self { stream_ref: filled.stream_ref.clone(), block, gaps, lengths }
+        Self { stream_ref: filled.stream_ref.clone(), block: filled.record(0), gaps, lengths }
     }
 
     /// Splits a block with this checksum into metadata and memory.
     pub fn split(filled: FullBlock, crc: u32) -> (Self, Block) {
-        let FullBlock { block, stream_ref, sequence, chunk, offset, bytes, .. } = filled;
-        let FullBlock { frames, present, invalid, first, time, seen, gaps, lengths, .. } = filled;
-        let record = index::Block {
-            sequence,
-            offset,
-            chunk,
-            bytes,
-            crc,
-            frames,
-            present,
-            invalid,
-            first,
-            time,
-            seen,
-        };
+        let record = filled.record(crc);
+        let FullBlock { block, stream_ref, gaps, lengths, .. } = filled;
         (Self { stream_ref, block: record, gaps, lengths }, block)
     }
 
