@@ -627,6 +627,15 @@ impl FormatWarnings {
             ));
         }
         let count = count?;
+        if let Some((given, shown)) = count.exaggerated().filter(|_| !self.rate_told) {
+            self.rate_told = true;
+            return Some(format!(
+                "{}: no second has a frame numbered above {}: is fps={given} right? The others of each second are \
+                 counted as missing",
+                shape.name,
+                shown - 1
+            ));
+        }
         let (refuted, beyond) = (count.refuted(), newest.beyond > 0);
         if self.rate_told || (!beyond && refuted.is_none()) {
             return None;

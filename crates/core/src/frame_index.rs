@@ -282,6 +282,11 @@ impl FrameIndexer {
         self.timeline()?.refuted()
     }
 
+    /// Returns a given rate that is probably too high, as [`Timeline::exaggerated`] does.
+    pub fn exaggerated(&self) -> Option<(u64, u64)> {
+        self.timeline()?.exaggerated()
+    }
+
     /// Returns the frames of the whole stream per second.
     pub fn frames_of_stream_per_second(&self) -> Option<u64> {
         let (rate, _) = self.frames_per_second()?;

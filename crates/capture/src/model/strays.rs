@@ -265,6 +265,18 @@ fn thread_numbered_beyond_the_rate_that_was_given_is_told_as_such() {
 }
 
 #[test]
+fn a_rate_that_no_second_reaches_is_asked_about_while_frames_arrive() {
+    for (query, asked) in [("fps=74", true), ("fps=74&fill=omit", true), ("fps=37", false)] {
+        let mut bench = bench(query);
+        put(&mut bench, &frames(0, 512, 0..5 * FPS));
+        wait(&mut bench);
+        bench.finish();
+        let told = warnings(&bench);
+        assert_eq!(told.contains("above 36: is fps=74 right?"), asked, "{query}: {told}");
+    }
+}
+
+#[test]
 fn whole_frames_in_datagrams_of_another_form_count_as_unrecorded() {
     let vtp = |range: std::ops::Range<u64>| -> Vec<Vec<u8>> {
         let with = |n: u64| [&n.to_le_bytes()[..], &whole(header(0, 512, n))].concat();

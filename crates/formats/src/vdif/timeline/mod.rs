@@ -214,6 +214,14 @@ impl Timeline {
         seen.told.filter(|&told| told < shown).map(|told| (told, shown))
     }
 
+    /// Returns a given rate that is probably too high, and the number of frames that seconds show: several seconds ended
+    /// there, and none had a frame beyond it.
+    pub fn exaggerated(&self) -> Option<(u64, u64)> {
+        let given = self.given?;
+        let shown = self.seen.as_ref()?.numbers.end_below(given)?;
+        Some((given, shown))
+    }
+
     /// Returns the number of frames without an index because their second was assumed to be too short: they are missing
     /// in addition to the gaps between indices. Received frames among them got [`NOWHERE`]. A caller that counts these
     /// as late must subtract them here.

@@ -177,6 +177,16 @@ impl Numbers {
         refuted.then_some(ends.shown)
     }
 
+    /// Returns the end of the finished seconds, if it is plainly below a rate: two at least had it, and no frame is beyond
+    /// it.
+    pub fn end_below(&self, rate: u64) -> Option<u64> {
+        let Ends { shown, alike, earlier, came } = self.ends;
+        let lack = rate.checked_sub(shown).filter(|&lack| lack > BOUNDARY)?;
+        let absent = !came & lowest(shown.min(LOOKED_AT));
+        let plainly = u64::from(PLAINLY) * longest_run(absent) < lack;
+        (alike >= ALIKE && alike > earlier && shown >= self.shown() && plainly).then_some(shown)
+    }
+
     /// True if a rate is unlikely to be chosen.
     pub fn is_odd(&self, rate: u64) -> bool {
         !rate.is_multiple_of(self.round) && !rate.is_multiple_of(HUNDRED)
@@ -200,14 +210,19 @@ impl Numbers {
 /// among them.
 fn show_end(came: u128, lack: u64, times: u32) -> bool {
     let looked_at = u64::from(ROW).max(2 * lack).min(LOOKED_AT);
-    let mut absent = !came & lowest(looked_at);
+    let absent = !came & lowest(looked_at);
     let few = 4 * u64::from(absent.count_ones()) <= looked_at;
+    few && u64::from(times) * longest_run(absent) < lack
+}
+
+/// Returns the length of the longest run of set bits.
+fn longest_run(mut bits: u128) -> u64 {
     let mut in_a_row = 0;
-    while absent != 0 {
-        absent &= absent >> 1;
+    while bits != 0 {
+        bits &= bits >> 1;
         in_a_row += 1;
     }
-    few && u64::from(times) * in_a_row < lack
+    in_a_row
 }
 
 /// Returns a mask of the lowest `bits` bits.

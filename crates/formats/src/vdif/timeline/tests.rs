@@ -148,6 +148,27 @@ fn a_rate_that_headers_tell_and_frames_refute_is_learnt_anew_and_costs_no_place(
     assert_eq!((timeline.refuted(), timeline.correction()), (Some((1600, 5000)), 0));
 }
 
+#[test]
+fn a_given_rate_is_doubted_once_two_seconds_have_ended_far_below_it() {
+    let mut timeline = Timeline::new(Some(2000));
+    for (n, (second, frame)) in sent(at(0), 0, 3000, 1000).enumerate() {
+        let mut header = header(at(0), 0);
+        header.set_time(second, frame);
+        timeline.observe(&header);
+        assert_eq!(timeline.exaggerated(), (n >= 2000).then_some((2000, 1000)), "{n}");
+    }
+    // Frames that are lost anywhere do not shorten the seconds.
+    let mut timeline = Timeline::new(Some(2000));
+    for (second, frame) in sent(at(0), 0, 8000, 2000) {
+        if (i64::from(frame) + second.0 * 7) % 13 != 0 {
+            let mut header = header(at(0), 0);
+            header.set_time(second, frame);
+            timeline.observe(&header);
+        }
+    }
+    assert_eq!(timeline.exaggerated(), None);
+}
+
 proptest! {
     #[test]
     fn whatever_the_rate_it_is_found_and_no_frame_is_invented(
