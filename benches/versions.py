@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Compares two builds of fullbore: the CPU time of each job, and the memory of a recorder.
 
-    python3 benches/versions.py OLD NEW [--rounds N] [--only record,panda] [--store-rate OLD NEW]
+    make bench-versions OLD=binary NEW=binary
+    python3 benches/versions.py OLD NEW [--rounds N] [--seconds N] [--only record,panda] [--store-rate OLD NEW]
 
 OLD and NEW are binaries. Both do the same jobs, one after the other, and the next round begins with the other one. The
 sender has CPU 0, and the measured process CPU 1. For each job the table has the median of all rounds, and the median of
@@ -119,8 +120,8 @@ def jobs(args, place):
     """The name of each job, and a function that does it with the old build (0) or the new one (1)."""
     builds = [args.old.resolve(), args.new.resolve()]
     sender = builds[1]
-    yield "record 8 streams, 8032 B, 4 Gbit/s", lambda it: record(builds[it], sender, place, 8032, "500Mbit/s", 8, 8)
-    yield "record 1 stream, 1312 B, 1 Gbit/s", lambda it: record(builds[it], sender, place, 1312, "1Gbit/s", 8, 1)
+    yield "record 8 streams, 8032 B, 4 Gbit/s", lambda it: record(builds[it], sender, place, 8032, "500Mbit/s", args.seconds, 8)
+    yield "record 1 stream, 1312 B, 1 Gbit/s", lambda it: record(builds[it], sender, place, 1312, "1Gbit/s", args.seconds, 1)
     yield "panda into HDF5, at full speed", lambda it: panda(builds[it], sender, place)
     yield "play 2 streams, 2 Gbit/s", lambda it: play(builds[it], builds[0], place)
     yield "verify", lambda it: verify(builds[it], builds[0], place)
@@ -164,7 +165,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("old", type=Path)
     parser.add_argument("new", type=Path)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--seconds", type=int, default=4, help="of each recording")
     parser.add_argument("--only", default="", help="jobs whose names begin so, separated by commas")
     parser.add_argument("--store-rate", type=Path, nargs=2, metavar=("OLD", "NEW"), help="two builds of the example `store_rate`")
     parser.add_argument("--most", type=float, default=1.03, help="the highest ratio that is good")

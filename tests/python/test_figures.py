@@ -104,6 +104,18 @@ def test_the_rates_of_small_packets_are_those_of_the_run():
     assert not found
 
 
+def test_the_cost_beside_an_earlier_build_is_that_of_the_run():
+    rows = {row["job"]: row for row in result("versions")["rows"]}
+    for job, *cells in table("explanation/benchmarks.md", "job", "old")[1]:
+        row = rows.pop(job)
+        assert [float(cell) for cell in cells[:2]] == [round(cost, 3) for cost in row["cpu_s_per_gb"]]
+        assert float(cells[2]) == round(row["ratio"], 2) <= 1.03
+        assert cells[3] == f"{row['lowest']:.2f} to {row['highest']:.2f}"
+        assert cells[4] == ("{:.0f} and {:.0f}".format(*row["memory_MB"]) if "memory_MB" in row else "–")
+        assert all(run.get("lost_frames", 0) == 0 for of in row["runs"] for run in of)
+    assert not rows
+
+
 def test_the_sessions_with_pauses_are_those_of_the_runs():
     runs = [(run, one) for run in map(result, ("session", "session_16gbit")) for one in run["sessions"]]
     rows = {(row[0], row[1], row[2]): row for row in table("explanation/benchmarks.md", "scans and pauses")[1]}
