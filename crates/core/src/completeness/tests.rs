@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::account::{Edge, Host, HostMember};
+use crate::account::{Edge, Flow, Host, HostMember};
 
 /// A second, in nanoseconds.
 const S: i64 = 1_000_000_000;
