@@ -39,6 +39,7 @@
 
 pub mod catalogue;
 mod chunk;
+pub mod copies;
 pub mod crash_hooks;
 pub mod diagnostics;
 mod disk;
@@ -47,6 +48,7 @@ pub mod gaps;
 mod identity;
 pub mod inventory;
 mod journal;
+pub mod landing;
 pub mod lock;
 pub mod markers;
 mod member;
