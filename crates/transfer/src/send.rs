@@ -1,1 +1,0 @@
-//! The sending end of a transfer.
