@@ -16,6 +16,7 @@ from sites import Relay, Site, pair
 
 KILLS = int(os.environ.get("FULLBORE_KILLS", 4))
 FIRST = int(os.environ.get("FULLBORE_SEED", 1))
+FPS = 20_000
 SMALL = ("--sync", "50ms", "--chunk", "1MiB")
 
 
@@ -33,9 +34,9 @@ def record(site, scan="one", ports=4, frames=4000, block="64KiB", **rules):
     """A scan of small blocks and chunks."""
     ports = free_ports(ports)
     span = f"127.0.0.1:{ports[0]}-{ports[-1]}"
-    source = f"udp://{span}?format=vdif&fps=1000&block={block}"
+    source = f"udp://{span}?format=vdif&fps={FPS}&block={block}"
     with Recording(source, store=site.store, scan=scan, options=SMALL) as recording:
-        generate(f"udp://{span}", frame=1056, fps=1000, frames=frames, speed=50, **rules)
+        generate(f"udp://{span}", frame=1056, fps=FPS, frames=frames, **rules)
         recording.stop(AS_SEALED)
     return recording.scan
 
@@ -60,7 +61,7 @@ def is_the_same(here, there, scan):
 
 
 def test_a_sealed_scan_arrives_whole_and_its_receipt_is_kept(station, correlator):
-    scan = record(station, drop_run=3)
+    scan = record(station, drop=1e-3, drop_run=3)
     with correlator.listen() as far:
         invitation = pair(correlator, station, far.address)
         sent = station.ask("send", scan, invitation)
