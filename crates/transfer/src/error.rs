@@ -105,6 +105,12 @@ pub enum TransferError {
         /// Its key.
         key: Fingerprint,
     },
+    /// A server that this end does not know.
+    #[error("the key of {address} is not known here")]
+    UnknownSite {
+        /// Its address.
+        address: String,
+    },
     /// A member of the disk set cannot be used.
     #[error(transparent)]
     Member(#[from] MemberError),
@@ -125,8 +131,8 @@ impl TransferError {
             Self::Outgoing(error) => error.hint(),
             Self::Landing(error) => error.hint(),
             Self::Member(error) => error.hint().map(Into::into),
-            Self::Refused { refusal: Refusal::NotAllowed, .. } => Some(
-                "ask the other site for an invitation (`fullbore invite` there), and give it as the destination once"
+            Self::UnknownSite { .. } | Self::Refused { refusal: Refusal::NotAllowed, .. } => Some(
+                "ask the other site for an invitation (`fullbore peers invite` there), and give it as the destination once"
                     .into(),
             ),
             Self::Refused { refusal: Refusal::Version, .. } => {

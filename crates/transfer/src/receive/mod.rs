@@ -91,7 +91,7 @@ pub fn take(
         (Refusal::Invalid, TransferError::Protocol { peer: origin.host.clone(), why })
     };
     let manifest = Manifest::from_json(manifest).map_err(|error| invalid(error.to_string()))?;
-    let landing = match Landing::begin(members, &manifest, bytes, origin) {
+    let landing = match Landing::begin(members, &manifest, origin, bytes) {
         Ok(landing) => landing,
         Err(LandingError::Complete { sealed, .. }) => {
             return Ok(Taken::Complete(Box::new(manifest), sealed));
@@ -114,8 +114,8 @@ fn refusal_of(error: &LandingError) -> Refusal {
     match error {
         LandingError::Exists { .. } => Refusal::Exists,
         LandingError::Busy { .. } => Refusal::Busy,
-        LandingError::NoRoom { .. } => Refusal::NoRoom,
-        LandingError::Invalid { .. } => Refusal::Invalid,
+        LandingError::NoSpace { .. } => Refusal::NoRoom,
+        LandingError::Manifest(_) | LandingError::Records(_) => Refusal::Invalid,
         _ => Refusal::Failed,
     }
 }

@@ -56,7 +56,14 @@ impl ProgressLine {
     }
 
     /// Draws the line, at most twice per second.
-    fn draw(&mut self, scan: &str, done: u64, all: u64, allowance: Option<&Allowance>, link: &Link) {
+    fn draw(
+        &mut self,
+        scan: &str,
+        done: u64,
+        all: u64,
+        allowance: Option<&Allowance>,
+        link: &Link,
+    ) {
         let due = self.drawn.is_none_or(|at| at.elapsed() >= Duration::from_millis(500));
         if !self.shown || !due {
             return;

@@ -71,7 +71,8 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     let parsed = text.parse::<SocketAddr>().ok();
     let alone = || text.trim_matches(['[', ']']).parse().ok().map(|ip| (ip, DEFAULT_PORT).into());
     parsed.or_else(alone).ok_or_else(|| {
-        "an IP address of this host, with or without a port: 0.0.0.0, 192.0.2.7:4780, [::]:4780".to_owned()
+        "an IP address of this host, with or without a port: 0.0.0.0, 192.0.2.7:4780, [::]:4780"
+            .to_owned()
     })
 }
 
@@ -117,8 +118,7 @@ fn listen(args: &Args, output: Output) -> anyhow::Result<ExitCode> {
             }
         }
     };
-    let server =
-        Server::bind(args.listen, settings, stop, Box::new(tell)).map_err(explained)?;
+    let server = Server::bind(args.listen, settings, stop, Box::new(tell)).map_err(explained)?;
     let (address, key) = (server.address()?, server.fingerprint().to_string());
     if !output.event(&ServerJson::Listening { address, key: key.clone() }) {
         output::print_on(&format!("listening at {address}, key {key}\n"));
