@@ -13,6 +13,7 @@ use super::{MAGIC, ProtocolError};
 /// The reason why the contents of a message are invalid.
 type Reason = &'static str;
 
+/// Too few bytes for the fields.
 const SHORT: Reason = "it ends too early";
 
 /// Decodes the body of a message of this kind.

@@ -43,7 +43,9 @@ fn text(most: usize) -> impl Strategy<Value = String> {
     prop::collection::vec(any::<char>(), 0..20).prop_map(move |signs| {
         let is_plain = |sign: &char| !fullbore_core::marker::moves_the_cursor(*sign);
         let mut text: String = signs.into_iter().filter(is_plain).collect();
-        text.truncate(text.floor_char_boundary(most));
+        while text.len() > most {
+            text.pop();
+        }
         text
     })
 }
