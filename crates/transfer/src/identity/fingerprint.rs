@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
-use data_encoding::{BASE32_NOPAD, DecodeKind};
+use data_encoding::{BASE32_NOPAD, DecodeKind, HEXLOWER};
 use rustls::pki_types::CertificateDer;
 use rustls::server::ParsedCertificate;
 use serde::{Deserialize, Serialize};
@@ -51,6 +51,13 @@ impl Fingerprint {
     pub(crate) fn of_certificate(certificate: &CertificateDer<'_>) -> Result<Self, rustls::Error> {
         let key = ParsedCertificate::try_from(certificate)?.subject_public_key_info();
         Ok(Self(Sha256::digest(key.as_ref()).into()))
+    }
+}
+
+impl Fingerprint {
+    /// The same as 64 hexadecimal digits.
+    pub fn hex(&self) -> String {
+        HEXLOWER.encode(&self.0)
     }
 }
 
