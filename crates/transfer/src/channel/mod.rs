@@ -1,0 +1,1 @@
+//! A TLS connection that carries messages.
