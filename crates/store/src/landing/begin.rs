@@ -198,7 +198,12 @@ fn go_on(
     found: Vec<OwnDirectory>,
     mut locks: Vec<ScanLock>,
 ) -> Result<Landing, LandingError> {
-    if found.iter().any(|it| it.manifest.state != Stage::Recording) {
+    let is_sealed = |it: &&OwnDirectory| it.manifest.state != Stage::Recording;
+    if let Some(sealed) = found.iter().find(is_sealed) {
+        if sealed.manifest.copied.as_ref().is_none_or(|it| it.completed.is_none()) {
+            // `recover` made a scan of its own of what had arrived.
+            return Err(LandingError::Exists { path: sealed.path.clone() });
+        }
         let sealed = seal::complete(&places, &sent.scan, &mut locks)?;
         return Err(LandingError::Complete { scan: sent.scan.clone(), sealed });
     }

@@ -309,6 +309,9 @@ impl Landing {
     /// Closes files that no block needs now, if many are open.
     fn rest_files(&self) {
         let state = self.state();
+        if state.streams.iter().map(|stream| stream.open_chunks).sum::<usize>() <= MOST_OPEN_FILES {
+            return;
+        }
         let chunks = state.streams.iter().flat_map(|stream| stream.chunks.values());
         // No thread uses the file of a chunk without unsettled blocks, so none is waited for.
         let idle = chunks.filter(|chunk| !chunk.full && chunk.unsettled == 0);

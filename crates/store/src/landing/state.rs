@@ -46,7 +46,7 @@ pub struct StreamState {
     /// All chunks.
     pub chunks: BTreeMap<u32, Chunk>,
     /// The number of chunks that are not full.
-    open_chunks: usize,
+    pub open_chunks: usize,
     /// Its part on each member.
     pub parts: Vec<Part>,
 }

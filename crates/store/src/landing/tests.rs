@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use fullbore_core::gap::Cause;
 use fullbore_core::index::{Block as IndexBlock, Entry};
+use fullbore_core::layout::chunk_file;
 use fullbore_core::manifest::{Fill, INDEX_FILE, State as Stage};
 use proptest::prelude::*;
 
 use super::*;
-use crate::inventory::{PART_SUFFIX, side_file};
+use crate::inventory::{Index, PART_SUFFIX, side_file};
 use crate::reader::{Item, Scan};
 use crate::testing::{Laid, Store, StreamPlan};
 use crate::{copies, crash_hooks, lock, read};
@@ -244,8 +245,8 @@ fn send(
 
 #[test]
 fn a_copy_that_ends_at_any_step_is_continued() {
-    let vdif = StreamPlan::vdif("a").frames(200).gap(40, 3, Cause::Missing);
-    let source = Source::of(&[vdif, StreamPlan::varying("b").frames(60)]);
+    let vdif = StreamPlan::vdif("a").frames(400).gap(40, 3, Cause::Missing);
+    let source = Source::of(&[vdif, StreamPlan::varying("b").frames(150)]);
     let mut steps = 0;
     loop {
         let store = Store::in_memory(2);
@@ -267,7 +268,27 @@ fn a_copy_that_ends_at_any_step_is_continued() {
         }
         steps += 1;
     }
-    assert!(steps > 60, "{steps} steps");
+    assert!(steps > 70, "{steps} steps");
+}
+
+/// Overwrites the data that no mark covers.
+fn lose_power(source: &Source, members: &[Member]) {
+    use std::os::unix::fs::FileExt;
+    let manifest = &source.laid.manifest;
+    for (member, stream) in members.iter().flat_map(|it| (0..).map(move |at| (it, at)).take(2)) {
+        let name = &manifest.streams[usize::from(stream)].directory;
+        let directory = member.root().join(name);
+        let index = Index::read(&side_file(&directory, INDEX_FILE), manifest.uuid, stream);
+        let durable = index.map(|it| it.blocks[..it.durable].to_vec()).unwrap_or_default();
+        let is_durable = |it: &&Sent| durable.iter().any(|own| own.block == it.block);
+        for sent in source.blocks.iter().filter(|it| it.stream == stream && !is_durable(it)) {
+            let chunk = chunk_file(name, sent.block.chunk);
+            let path = side_file(&directory, &format!("{chunk}{PART_SUFFIX}"));
+            if let Ok(file) = std::fs::OpenOptions::new().write(true).open(path) {
+                file.write_all_at(&vec![0; sent.data.len()], sent.block.offset).unwrap();
+            }
+        }
+    }
 }
 
 proptest! {
@@ -286,6 +307,7 @@ proptest! {
         for (at, steps) in ends.into_iter().enumerate() {
             crash_hooks::after(steps);
             let _ = send(&source, &members, seed.wrapping_add(at as u32), &mut reported);
+            lose_power(&source, &members);
         }
         crash_hooks::after(u32::MAX);
         let sealed = send(&source, &members, seed, &mut reported).unwrap();
@@ -541,8 +563,24 @@ fn gaps_without_fill_and_missing_blocks_stay_as_they_are() {
     let landing = source.begin(&members).unwrap();
     // The sender cannot read one of its blocks.
     source.blocks.iter().skip(1).for_each(|it| write(&landing, it).unwrap());
-    let sealed = source.seal(&landing).unwrap();
+    // Its `recover` has found others.
+    let found = landing.codec.encode(0, &Entry::Found { first: 4, count: 5 });
+    let last = [source.last.clone(), vec![found, found]].concat();
+    let wrong = [source.blocks[1].records[0]];
+    let refused = landing.seal(&source.laid.manifest, &source.accounts, &wrong).unwrap_err();
+    assert!(matches!(refused, LandingError::Records(_)), "{refused}");
+    let none = landing.seal(&source.laid.manifest, &BTreeMap::new(), &last).unwrap_err();
+    assert!(matches!(none, LandingError::Records(_)), "{none}");
+    let sealed = landing.seal(&source.laid.manifest, &source.accounts, &last).unwrap();
     assert_eq!(sealed.blocks, source.blocks.len() as u64 - 1);
+    let mut found = 0;
+    for member in &members {
+        let index = side_file(&member.root().join("r1_a"), INDEX_FILE);
+        let index = Index::read(&index, source.laid.manifest.uuid, 0).unwrap();
+        assert!(index.found.len() <= 1);
+        found += index.blocks.iter().filter(|it| index.was_found(&it.block)).count();
+    }
+    assert_eq!(found, 5);
     let scan = Scan::open(&store.roots(), &source.laid.name).unwrap();
     assert_eq!(scan.streams[0].blocks.len() as u64, sealed.blocks);
 }
