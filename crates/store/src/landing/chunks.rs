@@ -18,6 +18,7 @@ use super::error::LandingError;
 use crate::disk::{Access, create, put_in_place, reserve};
 use crate::inventory::PART_SUFFIX;
 use crate::reservation::SpaceRequest;
+use crate::stream::INDEX_STEP_BYTES;
 use crate::{Member, crash_hooks};
 
 /// A member, and the space that chunks on it still need.
@@ -207,6 +208,8 @@ impl ChunkFile {
         Ok(Opened { member, file })
     }
 
+    /// Makes the file: whole on the first member with room for it, else in steps. A chunk cannot move to another member, so
+    /// a member that is full must not hold the beginning of one.
     fn make(
         &self,
         slot: &mut Slot,
@@ -214,33 +217,30 @@ impl ChunkFile {
         order: &[usize],
         end: u64,
     ) -> Result<Opened, LandingError> {
+        let chunk = self.geometry.chunk_bytes();
+        let whole = order
+            .iter()
+            .filter(|member| places[**member].free_for_chunks() >= chunk + INDEX_STEP_BYTES);
+        let whole = whole.map(|member| (*member, SpaceRequest::exactly(chunk)));
+        let steps = order.iter().map(|member| (*member, self.request(0, end, &places[*member])));
         let mut failed = LandingError::NoMember;
-        for &member in order {
+        for (member, request) in whole.chain(steps) {
             let place = &places[member];
             let path = self.part_path(place.member.root());
-            let request = self.request(0, end, place);
             let made = crash_hooks::step()
                 .and_then(|()| place.member.is_there())
                 .and_then(|()| create(&path, place.member.access().direct, request));
             match made {
                 Ok((file, space)) => {
                     let file = Arc::new(file);
-                    place.begin_chunk(self.geometry.chunk_bytes().saturating_sub(space));
+                    place.begin_chunk(chunk.saturating_sub(space));
                     (slot.member, slot.space) = (Some(member), space);
                     slot.file = Some(file.clone());
                     self.new_name.store(true, Ordering::SeqCst);
                     return Ok(Opened { member, file });
                 }
-                Err(source) => {
-                    let is_full = matches!(
-                        source.kind(),
-                        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-                    );
-                    failed = LandingError::Write { path, source };
-                    if !is_full {
-                        break;
-                    }
-                }
+                Err(source) if is_full(&source) => failed = LandingError::Write { path, source },
+                Err(source) => return Err(LandingError::Write { path, source }),
             }
         }
         Err(failed)
@@ -327,6 +327,10 @@ impl ChunkFile {
     pub fn is_open(&self) -> bool {
         self.slot().file.is_some()
     }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// Opens a chunk file that exists, for writing.

@@ -139,8 +139,8 @@ impl LandingError {
             Self::Inventory(error) => error.hint().map(Cow::Borrowed),
             Self::Write { source, .. } => Some(match source.kind() {
                 io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                    "free space with `fullbore rm`, or add a member with --store; then send the scan \
-                     again: it continues"
+                    "free space on this disk with `fullbore rm`, or add a member with --store for the \
+                     chunks to come; then send the scan again: it continues"
                         .into()
                 }
                 _ => "look into the kernel's log for an error of the disk; then send the scan again: \

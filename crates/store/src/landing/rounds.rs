@@ -22,7 +22,7 @@ use fullbore_core::layout::Geometry;
 use fullbore_core::manifest::{INDEX_FILE, Manifest, SIDE_DIRECTORY};
 use fullbore_linux::clock::Clock;
 use fullbore_linux::regular_file;
-use rustix::fs::OFlags;
+use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use uuid::Uuid;
 
 use super::Landing;
@@ -32,6 +32,7 @@ use crate::crash_hooks;
 use crate::inventory::side_file;
 use crate::journal::{Action, Event, SyncTarget};
 use crate::lock::{ScanLock, sync_directory};
+use crate::stream::INDEX_STEP_BYTES;
 
 /// The most chunk files that stay open after a round.
 const MOST_OPEN_FILES: usize = 128;
@@ -57,12 +58,14 @@ pub struct IndexFile {
     file: Option<File>,
     /// End of the records.
     end: u64,
+    /// End of the space that was asked for.
+    space: u64,
 }
 
 impl IndexFile {
     /// An index that has records up to here.
     pub fn new(path: PathBuf, member: Uuid, end: u64) -> Self {
-        Self { path, member, file: None, end }
+        Self { path, member, file: None, end, space: end }
     }
 
     fn open(&mut self) -> io::Result<&File> {
@@ -97,12 +100,41 @@ impl IndexFile {
         let end = self.end;
         let mut write = || -> io::Result<()> {
             crash_hooks::step()?;
+            self.reserve(end + bytes.len() as u64)?;
             self.open()?.write_all_at(&bytes, end)
         };
         let written = write();
         written.map_err(LandingError::write(&self.path))?;
         self.end += bytes.len() as u64;
         Ok(())
+    }
+
+    /// Reserves space for the records up to `end` and more to come, so that chunks cannot take it.
+    fn reserve(&mut self, end: u64) -> io::Result<()> {
+        while self.space < end {
+            let from = self.space;
+            self.space += INDEX_STEP_BYTES;
+            // Without the space, the write tells whether the disk is full.
+            let _ = fallocate(self.open()?, FallocateFlags::KEEP_SIZE, from, INDEX_STEP_BYTES);
+        }
+        Ok(())
+    }
+
+    /// Gives the space behind the records back.
+    pub fn settle(&mut self) -> Result<(), LandingError> {
+        if self.end == 0 {
+            return Ok(());
+        }
+        let end = self.end;
+        let mut cut = || -> io::Result<()> {
+            crash_hooks::step()?;
+            let file = self.open()?;
+            file.set_len(end)?;
+            file.sync_all()
+        };
+        let done = cut();
+        self.file = None;
+        done.map_err(LandingError::write(&self.path))
     }
 
     fn sync(&self) -> Result<(), LandingError> {

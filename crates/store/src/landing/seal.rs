@@ -48,6 +48,9 @@ pub fn seal(
     for (file, bytes) in chunks {
         file.settle(&landing.places, bytes)?;
     }
+    for index in rounds.indexes.iter_mut().flatten() {
+        index.settle()?;
+    }
     sync_names(&landing.places, &rounds.manifest)?;
     put_accounts(&landing.places, &rounds.manifest, accounts)?;
     let manifest = final_manifest(landing, rounds, sent)?;

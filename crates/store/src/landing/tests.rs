@@ -470,8 +470,8 @@ fn damage_to_durable_data_is_found_and_other_scans_are_left_alone() {
     let more = Member::open(&third.roots()[0]).unwrap();
     // The store gives its members the same identities.
     assert_eq!(more.uuid(), members[0].uuid());
-    let chunk = members.iter().map(|it| it.root().join("r1_a/r1_a.00000000"));
-    let chunk = chunk.filter(|it| it.exists()).next().unwrap();
+    let mut chunks = members.iter().map(|it| it.root().join("r1_a/r1_a.00000000"));
+    let chunk = chunks.find(|it| it.exists()).unwrap();
     std::fs::OpenOptions::new().write(true).open(&chunk).unwrap().set_len(100).unwrap();
     let lost = source.begin(&members).unwrap_err();
     assert!(matches!(&lost, LandingError::Lost { path, .. } if *path == chunk), "{lost}");
@@ -517,6 +517,27 @@ fn chunks_out_of_order_are_renumbered_at_the_seal() {
             break;
         }
     }
+}
+
+#[test]
+fn chunks_that_were_cut_short_stay_as_short_as_they_were() {
+    // A member failed behind each second block: blocks 2, 3, then 4, 5, are in chunks of their own.
+    let mut source = Source::of(&[StreamPlan::vdif("46220").frames(320)]);
+    let codec = Codec::of_scan(source.laid.manifest.uuid);
+    for sent in &mut source.blocks {
+        let (sequence, bytes) = (sent.block.sequence, u64::from(sent.block.bytes));
+        let chunk = (sequence / 2) as u32;
+        sent.block = IndexBlock { chunk, offset: sequence % 2 * bytes, ..sent.block };
+        sent.records[0] = codec.encode(0, &Entry::Block(sent.block));
+    }
+    let store = Store::new(2);
+    let members = members(&store);
+    let mut reported = Vec::new();
+    crash_hooks::after(40);
+    send(&source, &members, 1, &mut reported).unwrap_err();
+    crash_hooks::after(u32::MAX);
+    let sealed = send(&source, &members, 2, &mut reported).unwrap();
+    source.assert_copied(sealed, &members);
 }
 
 #[test]
