@@ -87,6 +87,9 @@ pub struct Entry {
     pub leftover: Vec<PathBuf>,
     /// True if it is protected from being removed.
     pub protected: bool,
+    /// The host that sends it, if it is a copy that has not arrived completely.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub incomplete_from: Option<String>,
     /// The reason why it is broken.
     pub problem: Option<String>,
     /// True if the directory has the name of a scan and holds files that only this program makes.
@@ -351,6 +354,7 @@ fn of_manifest(roots: &[Root], manifest: &Manifest, places: &Places) -> Entry {
         wanting: manifest.wanting().iter().map(ToString::to_string).collect(),
         leftover: Vec::new(),
         protected: protected(roots, places),
+        incomplete_from: manifest.incomplete_copy().map(|copied| copied.host.clone()),
         problem: None,
         is_ours: true,
     }
@@ -407,6 +411,7 @@ fn broken(roots: &[Root], name: &str, places: &Places, problem: String) -> Entry
         wanting: Vec::new(),
         leftover: Vec::new(),
         protected: protected(roots, places),
+        incomplete_from: None,
         problem: Some(problem),
         is_ours: name.parse::<ScanName>().is_ok()
             && places.iter().any(|(root, directory)| {

@@ -73,6 +73,11 @@ pub enum DiagnosticKind {
     },
     /// The scan was never sealed.
     Unsealed,
+    /// The scan is a copy that has not arrived completely.
+    CopyIncomplete {
+        /// The host that sends it.
+        host: String,
+    },
     /// A directory of the scan has no manifest.
     ManifestMissing,
     /// A manifest that cannot be read.
@@ -316,6 +321,10 @@ impl fmt::Display for DiagnosticKind {
                  member"
             ),
             Unsealed => write!(f, "the scan was never sealed; run `fullbore recover`"),
+            CopyIncomplete { host } => write!(
+                f,
+                "it is an incomplete copy from {host}: `fullbore send` there continues it"
+            ),
             ManifestMissing => write!(f, "the manifest is missing"),
             ManifestUnreadable { why } => write!(f, "the manifest cannot be read: {why}"),
             ManifestDiffers { believed } => {

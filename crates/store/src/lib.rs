@@ -27,6 +27,8 @@
 //! - [`reader`]: a scan's blocks in order, read ahead and checked
 //! - [`follow`]: a scan that is being recorded, as far as it is durable
 //! - [`renumber`]: renumbers chunk files in the order of the stream if a member died within a chunk
+//! - [`landing`]: a scan that arrives from another site
+//! - [`copies`]: what both ends of a transfer compute of a scan
 //! - [`redundancy`]: parity of chunks on other members
 //! - [`protection`]: the file that protects a scan from removal
 //! - [`lock`]: the lock of a scan that is being recorded

@@ -27,6 +27,14 @@ pub enum Error {
         /// The scan.
         scan: String,
     },
+    /// The scan is a copy that has not arrived completely.
+    #[error("scan {scan}: it is an incomplete copy from {host}")]
+    IncompleteCopy {
+        /// The scan.
+        scan: String,
+        /// The host that sends it.
+        host: String,
+    },
     /// A member is missing.
     #[error("scan {scan}: members are missing: {}", listed(members))]
     MembersAbsent {
@@ -70,6 +78,10 @@ impl Error {
             Error::MembersAbsent { .. } => Some(
                 "give them with --store; `fullbore rebuild` first, if the scan has redundancy; or give up their data \
                  (--without-absent-members)",
+            ),
+            Error::IncompleteCopy { .. } => Some(
+                "`fullbore send` on that host continues it; or keep what has arrived, as a scan that lost the rest \
+                 (--incomplete-copy)",
             ),
             Error::Write { .. } | Error::Renumber(_) => {
                 Some("fix the cause, then recover the scan again")

@@ -9,7 +9,7 @@ use fullbore_care::verify;
 use fullbore_core::account::Account;
 use fullbore_core::completeness::{Completeness, counted, grouped};
 use fullbore_core::device::DeviceEnd;
-use fullbore_core::manifest::{AbsentMember, Fill, Format, Manifest, State, Stream, Times};
+use fullbore_core::manifest::{AbsentMember, Copied, Fill, Format, Manifest, State, Stream, Times};
 use fullbore_core::marker::{Marker, Position};
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::redundancy::{Followed, Redundancy};
@@ -442,6 +442,9 @@ fn in_full(scan: &Scan, info: &Info<'_>, gaps: usize) -> String {
     text += &format!("  recorded  {:.3} – {stopped} on {}{by}\n", manifest.armed, manifest.host);
     text += &format!("  software  {}\n", manifest.software);
     text += &format!("  identity  {}\n", manifest.uuid);
+    if let Some(Copied { host, completed: Some(completed), .. }) = &manifest.copied {
+        text += &format!("  copied    from {host}, complete at {completed:.3}\n");
+    }
     let streams = count(manifest.streams.len(), "stream");
     let bytes: u64 = info.places.iter().map(|place| place.bytes).sum();
     text += &match &info.live {
@@ -508,7 +511,16 @@ fn marked(marker: &Marker) -> String {
     text
 }
 
-fn status(info: &Info<'_>) -> &'static str {
+fn status(info: &Info<'_>) -> String {
+    if let Some(copied) = info.manifest.incomplete_copy() {
+        let host = &copied.host;
+        return match info.recording {
+            true => format!("is being received from {host}"),
+            false => {
+                format!("is an incomplete copy from {host}: `fullbore send` there continues it")
+            }
+        };
+    }
     match info.manifest.state {
         State::Recording if info.recording => "is being recorded",
         State::Recording => "was never sealed: run `fullbore recover`",
@@ -516,6 +528,7 @@ fn status(info: &Info<'_>) -> &'static str {
         State::Aborted => "is sealed, by an abort",
         State::Recovered => "is sealed, by recover",
     }
+    .to_owned()
 }
 
 /// The redundancy of a scan.

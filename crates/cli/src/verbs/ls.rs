@@ -16,7 +16,8 @@ use crate::verbs::scan_arg;
 
 /// List the scans of a store.
 ///
-/// One line per scan: its name; its state (recording, sealed, aborted, recovered; unsealed: its recorder died;
+/// One line per scan: its name; its state (recording, sealed, aborted, recovered; unsealed: its recorder died, or it is an
+/// incomplete copy;
 /// broken: no manifest can be read; run `fullbore recover` for the last two); the time of its first frame; its
 /// length; its size; the number of streams; whether it is complete, or how many frames it LOST; and the verdict of
 /// its account, with the number of members that are not attached. Below the table, ls names those members, members
@@ -80,6 +81,9 @@ fn text(entries: &[Entry]) -> String {
                 entry.name,
                 path.display()
             );
+        }
+        if let Some(host) = &entry.incomplete_from {
+            text += &format!("{}: an incomplete copy from {host}\n", entry.name);
         }
         if let Some(problem) = &entry.problem {
             text += &format!("{}: {problem}\n", entry.name);
