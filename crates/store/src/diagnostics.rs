@@ -161,6 +161,11 @@ pub enum DiagnosticKind {
         /// The other file.
         other: PathBuf,
     },
+    /// The file of receipts of copies cannot be read.
+    CopiesUnreadable {
+        /// The reason.
+        why: String,
+    },
     /// A file that does not belong among the chunks.
     Stranger,
     /// A file or directory that could not be read.
@@ -372,6 +377,7 @@ impl fmt::Display for DiagnosticKind {
             ChunkTwice { other } => {
                 write!(f, "{} has the same chunk number", other.display())
             }
+            CopiesUnreadable { why } => write!(f, "the receipts of copies cannot be read: {why}"),
             Stranger => write!(f, "a file that does not belong to the scan"),
             Unreadable { why } => write!(f, "cannot be read: {why}"),
             BlocksDamaged { first, count, offset } => {

@@ -10,6 +10,7 @@
 //!                                  <scan-stream>.00000007.part    the chunk being filled, with its reserved space
 //!                                  protected                      if the scan is protected from removal
 //!                                  markers                        markers of the scan, beside its first stream only
+//!                                  copies.json                    receipts of copies elsewhere, beside its first stream only
 //!                                  spare               preallocated space for the next one
 //!                                  <scan-stream>.00000003.parity0     parity of chunks on other members
 //!                                  <scan-stream>.00000003.stripe0     their numbers and index records
@@ -35,6 +36,7 @@
 //! - [`resume`]: finds earlier parts of a scan
 //! - [`sessions`]: the accounts of whole sessions
 //! - [`markers`]: marked moments of a scan
+//! - [`copies`]: receipts of copies of a scan at other sites
 //!
 //! It may write and read files on the members, and take scan locks. It judges nothing and removes no scan: that is care
 //! of the scans (`fullbore-care`).

@@ -10,6 +10,7 @@
 //! - [`protocol`]: the messages on a connection, sans-IO (`docs/reference/transfer.md`)
 //! - [`schedule`]: which block goes next on which connection, as a pure state machine
 //! - [`outgoing`]: the blocks of a scan that is sealed or being recorded, with their index records
+//! - [`recordings`]: whether a scan is being recorded on these members
 //! - [`governor`]: how fast a transfer may send now
 //! - [`identity`]: keys, known peers, invitations
 //! - [`channel`]: a TLS connection that carries messages
@@ -29,6 +30,7 @@ mod link;
 pub mod outgoing;
 pub mod protocol;
 pub mod receive;
+pub mod recordings;
 pub mod schedule;
 pub mod send;
 pub mod server;
