@@ -16,7 +16,7 @@ use crate::channel::{Channel, Closer, LinkSettings, LinkStatus};
 use crate::connections::Connections;
 use crate::error::TransferError;
 use crate::governor::{Allowance, Governor, Limits};
-use crate::identity::{self, Destination, Fingerprint, Identity, Peers};
+use crate::identity::{Destination, Identity, Peers};
 use crate::outgoing::Outgoing;
 use crate::protocol::{Message, Role};
 use crate::receive::{self, Arrival, Receiving, Taken};
@@ -115,38 +115,22 @@ impl Client {
     /// Prepares transfers with a server.
     pub fn new(destination: Destination, settings: ClientSettings) -> Result<Self, TransferError> {
         let identity = Identity::load_or_create(&settings.config)?;
-        let governor = Arc::new(Governor::start(settings.limits.clone()));
+        let governor = Arc::new(Governor::start_on(settings.limits.clone(), &settings.members));
         Ok(Self { identity, destination, settings, governor })
     }
 
     /// Connects and greets. The server becomes known by an invitation.
     fn connect(&self, role: Role) -> Result<(Channel, String), TransferError> {
-        let directory = &self.settings.config;
-        let invitation = self.destination.invitation.as_ref();
-        let (address, key) = match invitation {
-            Some(invitation) => (invitation.address.clone(), invitation.key),
-            None => self.known()?,
-        };
-        let mut channel = Channel::connect(&address, &self.identity, key, &self.settings.link)?;
-        let secret = invitation.map(|invitation| invitation.secret);
-        let name = greet(&mut channel, role, secret, &address)?;
-        if invitation.is_some() {
-            identity::remember(directory, key, &name, &address)?;
+        let peers = Peers::of(&self.settings.config);
+        let key = peers.key_of(&self.destination)?;
+        let address = &self.destination.address;
+        let mut channel = Channel::connect(address, &self.identity, key, &self.settings.link)?;
+        let secret = self.destination.invitation.as_ref().map(|invitation| invitation.secret);
+        let name = greet(&mut channel, role, secret, address)?;
+        if secret.is_some() {
+            peers.remember(&self.destination, key, &name)?;
         }
         Ok((channel, name))
-    }
-
-    /// The address and the key of a known server, by its address or its name.
-    fn known(&self) -> Result<(String, Fingerprint), TransferError> {
-        let address = &self.destination.address;
-        let peers = Peers::load(&self.settings.config)?;
-        let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
-        let by_name = || peers.named(host).filter(|peer| peer.address.is_some());
-        let peer = peers.at(address).or_else(by_name);
-        let Some(peer) = peer else {
-            return Err(TransferError::UnknownSite { address: address.clone() });
-        };
-        Ok((peer.address.clone().unwrap_or_else(|| address.clone()), peer.fingerprint))
     }
 
     /// Sends a scan, and keeps the receipt beside it.
@@ -204,7 +188,7 @@ impl Client {
             pool.close();
             result
         })?;
-        send::keep_receipt(&self.settings.members, &work.manifest(), &receipt)?;
+        send::keep_receipt(&self.settings.members, &work.manifest().scan, &receipt)?;
         Ok(receipt)
     }
 
@@ -283,7 +267,7 @@ impl Client {
                     pool.step(growth.rate);
                 }
                 for number in pool.missing() {
-                    let (pool, peer) = (&pool, &peer);
+                    let (pool, peer) = (&pool, peer.as_str());
                     scope.spawn(move || self.keep_receiving(arrival, token, peer, number, pool));
                 }
                 let link = Link { connections: pool.wanted(), status };

@@ -3,10 +3,9 @@
 use std::borrow::Cow;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
 use fullbore_core::name::ScanName;
-use fullbore_store::MemberError;
+use fullbore_store::{MemberError, copies};
 use fullbore_store::landing::LandingError;
 
 use crate::channel::ChannelError;
@@ -80,12 +79,13 @@ pub enum TransferError {
         why: String,
     },
     /// The receipt could not be kept beside the scan.
-    #[error("{}: cannot keep the receipt: {source}", path.display())]
-    Receipt {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        source: io::Error,
+    #[error(transparent)]
+    Receipt(#[from] copies::Error),
+    /// The scan was removed while it was sent.
+    #[error("{scan} was removed while it was sent")]
+    Removed {
+        /// The scan.
+        scan: ScanName,
     },
     /// The address cannot be listened at.
     #[error("cannot listen at {address}: {source}")]
@@ -104,12 +104,6 @@ pub enum TransferError {
         name: String,
         /// Its key.
         key: Fingerprint,
-    },
-    /// A server that this end does not know.
-    #[error("the key of {address} is not known here")]
-    UnknownSite {
-        /// Its address.
-        address: String,
     },
     /// A member of the disk set cannot be used.
     #[error(transparent)]
@@ -131,7 +125,8 @@ impl TransferError {
             Self::Outgoing(error) => error.hint(),
             Self::Landing(error) => error.hint(),
             Self::Member(error) => error.hint().map(Into::into),
-            Self::UnknownSite { .. } | Self::Refused { refusal: Refusal::NotAllowed, .. } => Some(
+            Self::Receipt(error) => error.hint(),
+            Self::Refused { refusal: Refusal::NotAllowed, .. } => Some(
                 "ask the other site for an invitation (`fullbore peers invite` there), and give it as the destination once"
                     .into(),
             ),

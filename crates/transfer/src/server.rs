@@ -27,7 +27,7 @@ use uuid::Uuid;
 use crate::channel::{Channel, Closer, LinkSettings};
 use crate::error::TransferError;
 use crate::governor::{Governor, Limits};
-use crate::identity::{self, Fingerprint, Identity, IdentityError, Peer, Peers};
+use crate::identity::{Fingerprint, Identity, Peer, Peers};
 use crate::link;
 use crate::outgoing::Outgoing;
 use crate::protocol::{Message, Refusal, Role};
@@ -176,7 +176,7 @@ impl Server {
         let identity = Identity::load_or_create(&settings.config)?;
         let listener = TcpListener::bind(address)
             .map_err(|source| TransferError::Listen { address, source })?;
-        let governor = Arc::new(Governor::start(settings.limits.clone()));
+        let governor = Arc::new(Governor::start_on(settings.limits.clone(), &settings.members));
         Ok(Arc::new(Self {
             listener,
             identity,
@@ -312,6 +312,7 @@ impl Server {
             }
         };
         channel.send(&Message::Welcome { version: VERSIONS.1, name: host_name() })?;
+        channel.agree(VERSIONS.1);
         Ok((channel, peer, role))
     }
 
@@ -322,15 +323,13 @@ impl Server {
         secret: Option<[u8; 16]>,
         name: &str,
     ) -> Result<Option<Peer>, TransferError> {
-        let (directory, key) = (&self.settings.config, channel.peer());
-        if let Some(secret) = secret {
-            match identity::redeem(directory, &secret, key, name) {
-                Ok(peer) => return Ok(Some(peer)),
-                Err(IdentityError::NotInvited) => {}
-                Err(error) => return Err(error.into()),
-            }
+        let (peers, key) = (Peers::of(&self.settings.config), channel.peer());
+        if let Some(secret) = secret
+            && let Some(peer) = peers.redeem(secret, key, name)?
+        {
+            return Ok(Some(peer));
         }
-        Ok(Peers::load(directory)?.find(&key).cloned())
+        Ok(peers.find(key)?)
     }
 
     /// Serves the requests of a control connection, one after the other.
@@ -346,11 +345,11 @@ impl Server {
                 }
             };
             let result = match message {
-                Message::Offer { manifest, bytes, .. } if peer.may.send => {
+                Message::Offer { manifest, bytes, .. } if peer.may_send => {
                     self.receive(&mut channel, peer, &manifest, bytes)
                 }
-                Message::Request { scan } if peer.may.fetch => self.send(&mut channel, peer, &scan),
-                Message::List if peer.may.fetch => self.list(&mut channel),
+                Message::Request { scan } if peer.may_fetch => self.send(&mut channel, peer, &scan),
+                Message::List if peer.may_fetch => self.list(&mut channel),
                 Message::Offer { .. } | Message::Request { .. } | Message::List => {
                     let text = format!("{} is not allowed to do this here", peer.name);
                     return refuse(&mut channel, Refusal::NotAllowed, text);
@@ -426,11 +425,11 @@ impl Server {
         bytes: u64,
     ) -> Result<Taken, (Refusal, TransferError)> {
         if let Ok(manifest) = Manifest::from_json(manifest) {
-            self.end_earlier(manifest.uuid, peer.fingerprint);
+            self.end_earlier(manifest.uuid, peer.key);
         }
         let members = receive::open_members(&self.settings.members)
             .map_err(|error| (Refusal::Failed, error.into()))?;
-        let origin = Origin { host: peer.name.clone(), key: peer.fingerprint.hex() };
+        let origin = Origin { host: peer.name.clone(), key: peer.key.hex() };
         receive::take(&members, manifest, bytes, &origin)
     }
 
@@ -494,7 +493,7 @@ impl Server {
         drop(entered);
         match result {
             Ok(receipt) => {
-                send::keep_receipt(&self.settings.members, &manifest, &receipt)?;
+                send::keep_receipt(&self.settings.members, &manifest.scan, &receipt)?;
                 let (peer, scan, bytes) = (peer.name.clone(), manifest.scan, receipt.bytes);
                 self.tell(ServerEvent::Sent { peer, scan, bytes });
                 Ok(())
@@ -511,8 +510,8 @@ impl Server {
     /// Lists the scans of the store.
     fn list(&self, channel: &mut Channel) -> Result<(), TransferError> {
         let listed = catalogue::list(&self.settings.members);
-        let scans = listed.map(|listed| listed.scans).unwrap_or_default();
-        let names: Vec<String> = scans.iter().map(|entry| entry.scan.to_string()).collect();
+        let scans = listed.map(|listed| listed.entries).unwrap_or_default();
+        let names: Vec<String> = scans.into_iter().map(|entry| entry.name).collect();
         let json = serde_json::to_vec(&names).expect("names are plain text");
         Ok(channel.send(&Message::Listing { json })?)
     }
@@ -537,7 +536,7 @@ impl Server {
         peer: &Peer,
         closer: Closer,
     ) -> Entered {
-        let entry = Entry { session, scan, peer: peer.fingerprint, closers: vec![closer] };
+        let entry = Entry { session, scan, peer: peer.key, closers: vec![closer] };
         self.sessions().insert(token, entry);
         Entered { server: self.clone(), token }
     }
@@ -546,7 +545,7 @@ impl Server {
     fn data(&self, channel: &mut Channel, peer: &Peer, token: [u8; 16]) {
         let session = {
             let mut sessions = self.sessions();
-            let entry = sessions.get_mut(&token).filter(|entry| entry.peer == peer.fingerprint);
+            let entry = sessions.get_mut(&token).filter(|entry| entry.peer == peer.key);
             entry.map(|entry| {
                 entry.closers.push(channel.closer());
                 entry.session.clone()

@@ -200,8 +200,8 @@ impl Outgoing {
         self.lanes.read(&block.extent, || self.settings(), into)
     }
 
-    /// Finds and reads a block, and returns its records. It tries again where that may help.
-    pub fn fetch(&self, block: BlockId, into: &mut [u8]) -> Result<Vec<Record>, Unread> {
+    /// Finds and reads a block. It tries again where that may help.
+    pub fn fetch(&self, block: BlockId, into: &mut [u8]) -> Result<SourceBlock, Unread> {
         let unread = match self.fetch_once(block, into) {
             Err(Unread::Lost(_)) => {
                 self.look_again(block.0);
@@ -277,10 +277,10 @@ impl Outgoing {
         }
     }
 
-    fn fetch_once(&self, block: BlockId, into: &mut [u8]) -> Result<Vec<Record>, Unread> {
+    fn fetch_once(&self, block: BlockId, into: &mut [u8]) -> Result<SourceBlock, Unread> {
         let source = self.find(block)?;
         match self.read(&source, into) {
-            Ok(()) => Ok(source.records),
+            Ok(()) => Ok(source),
             Err(fault) => Err(Unread::Lost(self.describe(block, &fault))),
         }
     }

@@ -116,6 +116,11 @@ impl Decoder {
         self.held.capacity()
     }
 
+    /// True if the beginning of a message has arrived, and not its end.
+    pub fn is_within_message(&self) -> bool {
+        self.at < self.held.len() || self.data_left > 0
+    }
+
     fn decode(&mut self) -> Result<Option<Message>, ProtocolError> {
         let arrived = &self.held[self.at..];
         let Some((&[a, b, c, d, number], rest)) = arrived.split_first_chunk::<HEAD_BYTES>() else {

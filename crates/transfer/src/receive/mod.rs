@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 use fullbore_core::account::Account;
 use fullbore_core::manifest::Manifest;
 use fullbore_core::name::ScanName;
+use fullbore_linux::clock::Clock;
 use fullbore_linux::stop_handle::StopHandle;
 use fullbore_store::landing::{Landing, LandingError, Origin, Sealed};
 use fullbore_store::{Member, MemberError};
-use fullbore_time::Tai;
 use uuid::Uuid;
 
 use crate::channel::{Channel, LinkStatus};
@@ -128,7 +128,7 @@ pub fn open_members(paths: &[std::path::PathBuf]) -> Result<Vec<Member>, MemberE
 /// The receipt of a sealed copy.
 pub fn receipt(uuid: Uuid, sealed: &Sealed) -> Message {
     let Sealed { blocks, bytes, digest } = *sealed;
-    Message::Receipt { scan: uuid, blocks, bytes, digest, at: Tai::now() }
+    Message::Receipt { scan: uuid, blocks, bytes, digest, at: Clock::new().now() }
 }
 
 impl Arrival {

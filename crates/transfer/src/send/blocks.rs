@@ -9,10 +9,14 @@ use super::Work;
 use crate::channel::Channel;
 use crate::error::TransferError;
 use crate::governor::Allowance;
+use crate::outgoing::SourceBlock;
 use crate::protocol::Message;
 
 /// The longest wait for a block or for permission, after which the end is looked for.
 const TICK: Duration = Duration::from_millis(50);
+
+/// Bytes that are granted and sent at a time.
+const PIECE: usize = 1 << 20;
 
 /// Sends blocks over a data connection until the transfer ends; only while `number` is below the number of connections
 /// that are wanted. If it fails, the caller calls [`Work::lost`].
@@ -23,40 +27,46 @@ pub fn send_blocks(
     number: u16,
     wanted: &dyn Fn() -> u16,
 ) -> Result<(), TransferError> {
-    let mut reader = read::ExtentReader::default();
     let mut memory = Memory::default();
-    let mut rate = None;
     while !work.is_over() {
         if number >= wanted() {
             work.rest(TICK);
             continue;
         }
-        match work.governor.wait(TICK) {
-            Allowance::Pause(_) => continue,
-            Allowance::Go(all) => {
-                let share = all.map(|all| all / u64::from(wanted().max(1)));
-                if share != rate {
-                    channel.set_rate(share);
-                    rate = share;
-                }
-            }
-        }
-        let Some(id) = work.next(connection, TICK) else { continue };
-        let Some(block) = work.outgoing().block(id) else {
-            work.unreadable(id);
-            continue;
-        };
-        let bytes = block.extent.bytes;
-        let data = memory.of(bytes as usize)?;
-        if let Err(fault) = reader.read(&block.extent, data) {
-            tracing::warn!(stream = id.0, sequence = id.1, ?fault, "block unreadable");
-            work.unreadable(id);
+        if let Allowance::Pause(_) = work.governor.wait(TICK) {
             continue;
         }
-        let message = Message::Block { records: block.records, bytes };
-        channel.send_data(&message, &data[..bytes as usize])?;
+        let Some(block) = work.next(connection, TICK) else { continue };
+        let data = memory.of(work.outgoing.block_bytes())?;
+        match work.outgoing.fetch(block, data) {
+            Ok(source) => send_block(work, channel, source, data)?,
+            Err(why) => work.unread(block, &why)?,
+        }
     }
     channel.send(&Message::Bye)?;
+    Ok(())
+}
+
+/// Sends a block in pieces, each when the governor grants it.
+fn send_block(
+    work: &Work,
+    channel: &mut Channel,
+    source: SourceBlock,
+    data: &[u8],
+) -> Result<(), TransferError> {
+    let bytes = source.extent.bytes;
+    let mut rest = &data[..bytes as usize];
+    channel.begin_data(&Message::Block { records: source.records, bytes })?;
+    while !rest.is_empty() {
+        let granted = work.governor.grant(rest.len().min(PIECE) as u64, TICK);
+        let (piece, behind) = rest.split_at(granted as usize);
+        channel.send_piece(piece)?;
+        rest = behind;
+        if granted == 0 && work.is_over() {
+            // Half a block is no message: the connection ends here.
+            return Err(TransferError::Stopped);
+        }
+    }
     Ok(())
 }
 

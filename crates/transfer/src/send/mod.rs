@@ -12,23 +12,22 @@
 
 mod blocks;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use fullbore_core::block_set::BlockSet;
 use fullbore_core::manifest::Manifest;
 use fullbore_core::name::ScanName;
 use fullbore_linux::stop_handle::StopHandle;
-use fullbore_store::copies::{self, Receipt};
+use fullbore_store::copies::{self, Digest, Receipt};
 use fullbore_store::follow::{FollowState, LOOK};
 
 use crate::channel::{Channel, LinkStatus};
 use crate::error::TransferError;
 use crate::governor::{Allowance, Governor};
-use crate::outgoing::{News, Outgoing};
+use crate::outgoing::{News, Outgoing, Unread};
 use crate::protocol::{Message, Refusal};
 use crate::schedule::{BlockId, Progress, Schedule};
 use crate::session::{ACCEPT_PATIENCE, Conversation, PING_INTERVAL, POLL, SEAL_PATIENCE};
@@ -38,9 +37,6 @@ pub use blocks::send_blocks;
 
 /// Index records in one message.
 const RECORDS_PER_MESSAGE: usize = 4096;
-
-/// Attempts to read a block before it counts as missing.
-const READ_ATTEMPTS: u32 = 3;
 
 /// The state of a transfer that is being sent.
 #[derive(Clone, Debug)]
@@ -59,12 +55,11 @@ pub struct Sending {
 #[derive(Debug)]
 pub struct Work {
     scan: ScanName,
-    outgoing: RwLock<Outgoing>,
+    outgoing: Outgoing,
     schedule: Mutex<Schedule>,
     /// Blocks to send, or the end.
     more: Condvar,
     over: AtomicBool,
-    failed_reads: Mutex<BTreeMap<BlockId, u32>>,
     governor: Arc<Governor>,
     /// The number of the next data connection.
     connections: AtomicU32,
@@ -75,11 +70,10 @@ impl Work {
     pub fn new(outgoing: Outgoing, governor: Arc<Governor>) -> Self {
         Self {
             scan: outgoing.manifest().scan,
-            outgoing: RwLock::new(outgoing),
+            outgoing,
             schedule: Mutex::default(),
             more: Condvar::new(),
             over: AtomicBool::new(false),
-            failed_reads: Mutex::default(),
             governor,
             connections: AtomicU32::new(0),
         }
@@ -118,12 +112,8 @@ impl Work {
         self.more.notify_all();
     }
 
-    fn schedule(&self) -> std::sync::MutexGuard<'_, Schedule> {
+    fn schedule(&self) -> MutexGuard<'_, Schedule> {
         self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn outgoing(&self) -> std::sync::RwLockReadGuard<'_, Outgoing> {
-        self.outgoing.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the next block for a connection, waiting this long for one.
@@ -140,15 +130,16 @@ impl Work {
         schedule.take(connection)
     }
 
-    /// A block that could not be read is read again later, and is missing in the end: its file may be renamed just now.
-    fn unreadable(&self, block: BlockId) {
-        let mut failed = self.failed_reads.lock().unwrap_or_else(PoisonError::into_inner);
-        let attempts = failed.entry(block).or_default();
-        *attempts += 1;
-        match *attempts < READ_ATTEMPTS {
-            true => self.schedule().rejected(block),
-            false => self.schedule().missing(block),
+    /// A block that cannot be read now is read again later. One that is lost is missing.
+    fn unread(&self, block: BlockId, why: &Unread) -> Result<(), TransferError> {
+        let (stream, sequence) = block;
+        tracing::warn!(stream, sequence, %why, "block not read");
+        match why {
+            Unread::Later(_) => self.schedule().rejected(block),
+            Unread::Lost(_) => self.schedule().missing(block),
+            Unread::Removed => return Err(TransferError::Removed { scan: self.scan.clone() }),
         }
+        Ok(())
     }
 
     /// Waits, or until the transfer ends.
@@ -159,7 +150,7 @@ impl Work {
     }
 
     fn look(&self) -> Result<News, TransferError> {
-        let news = self.outgoing.write().unwrap_or_else(PoisonError::into_inner).look()?;
+        let news = self.outgoing.look()?;
         let mut schedule = self.schedule();
         for &(block, bytes) in &news.blocks {
             schedule.add(block, bytes);
@@ -242,7 +233,7 @@ impl Work {
 
     /// The manifest as it goes to the receiver.
     pub fn manifest(&self) -> Manifest {
-        self.outgoing().manifest()
+        self.outgoing.manifest()
     }
 
     fn offer(&self, state: FollowState) -> Message {
@@ -303,7 +294,7 @@ impl Work {
                     scan,
                     blocks,
                     bytes,
-                    digest,
+                    digest: Digest(digest),
                     at,
                 }));
             }
@@ -314,7 +305,7 @@ impl Work {
 
     /// Sends what belongs to no block, and the end.
     fn seal(&self, talk: &mut Conversation<'_>) -> Result<(), TransferError> {
-        let outgoing = self.outgoing();
+        let outgoing = &self.outgoing;
         for records in outgoing.records().chunks(RECORDS_PER_MESSAGE) {
             talk.send(&Message::Records { records: records.to_vec() })?;
         }
@@ -327,8 +318,8 @@ impl Work {
 
     /// Checks the receipt against the scan.
     fn receipt(&self, peer: &str, receipt: Receipt) -> Result<Receipt, TransferError> {
-        let outgoing = self.outgoing();
-        let missing = self.schedule().missing_blocks();
+        let outgoing = &self.outgoing;
+        let missing: Vec<BlockId> = self.schedule().missing_blocks().collect();
         let wrong = |why: &str| TransferError::WrongReceipt {
             peer: peer.to_owned(),
             scan: self.scan.clone(),
@@ -337,7 +328,7 @@ impl Work {
         if receipt.scan != outgoing.manifest().uuid {
             return Err(wrong("its identity differs"));
         }
-        if receipt.digest != outgoing.digest(&missing) {
+        if receipt.digest.0 != outgoing.digest(&missing) {
             return Err(wrong("the digest of the blocks differs"));
         }
         Ok(receipt)
@@ -347,11 +338,13 @@ impl Work {
 /// Keeps a receipt beside the scan.
 pub fn keep_receipt(
     roots: &[PathBuf],
-    manifest: &Manifest,
+    scan: &ScanName,
     receipt: &Receipt,
 ) -> Result<(), TransferError> {
-    copies::add(roots, manifest, receipt)
-        .map_err(|(path, source)| TransferError::Receipt { path, source })
+    for (member, why) in copies::add(roots, scan, receipt)? {
+        tracing::warn!(member = %member.display(), why, "receipt not stored");
+    }
+    Ok(())
 }
 
 /// The refusal that tells a peer why this end gives up.

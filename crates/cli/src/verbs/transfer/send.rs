@@ -111,8 +111,8 @@ fn scans(members: &[PathBuf], names: &[String]) -> anyhow::Result<Vec<ScanName>>
     let listed = catalogue::list(members).map_err(explained)?;
     let mut scans = Vec::new();
     for name in names {
-        let of_session = listed.scans.iter().filter(|it| it.scan.session.as_str() == name);
-        let mut found: Vec<ScanName> = of_session.map(|entry| entry.scan.clone()).collect();
+        let all = listed.entries.iter().filter_map(|entry| entry.name.parse::<ScanName>().ok());
+        let mut found: Vec<ScanName> = all.filter(|it| it.session.as_str() == name).collect();
         if found.is_empty() {
             found.push(scan_arg::find_whole(members, name, "sent")?);
         }

@@ -1,0 +1,1 @@
+//! Connections over loopback, with real TLS.
