@@ -145,7 +145,8 @@ mod tests {
         set.insert(8..9);
         assert_eq!(set.runs().collect::<Vec<_>>(), [0..4, 6..10]);
         set.insert(4..6);
-        assert_eq!((set.runs().collect::<Vec<_>>(), set.len()), (vec![0..10], 10));
+        assert!(set.runs().eq(std::iter::once(0..10)));
+        assert_eq!(set.len(), 10);
     }
 
     #[test]
@@ -169,7 +170,7 @@ mod tests {
         assert_eq!((set.len(), set.contains(u64::MAX - 1)), (u64::MAX, true));
         assert!(!set.contains(u64::MAX));
         set.remove(3..u64::MAX);
-        assert_eq!(set.missing_in(0..u64::MAX).collect::<Vec<_>>(), [3..u64::MAX]);
+        assert!(set.missing_in(0..u64::MAX).eq(std::iter::once(3..u64::MAX)));
     }
 
     fn blocks(runs: impl IntoIterator<Item = Range<u64>>) -> BTreeSet<u64> {

@@ -12,6 +12,9 @@
 //! ```
 //!
 //! The newest removable scan stays for any size, because it has just been recorded.
+//!
+//! With the rule `copied`, only scans that are proven elsewhere may be removed; the others are beyond the limit and in the
+//! way, like protected ones.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -31,12 +34,38 @@ pub enum Retention {
     Age(Duration),
 }
 
-/// The error for a text that is neither a size nor an age.
+/// The word for [`RetentionRule::copied`].
+const COPIED: &str = "copied";
+
+/// A limit, and which scans may be removed for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetentionRule {
+    /// The limit.
+    pub limit: Retention,
+    /// Only scans that a receipt proves elsewhere may be removed.
+    pub copied: bool,
+}
+
+/// A text that is no retention.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is neither a size such as 500GB nor an age such as 2d")]
-pub struct Error {
-    /// The given text.
-    pub text: String,
+pub enum Error {
+    /// The text is neither a size nor an age.
+    #[error("`{text}` is neither a size such as 500GB nor an age such as 2d")]
+    Limit {
+        /// The given text.
+        text: String,
+    },
+    /// There is no limit.
+    #[error("`{COPIED}` needs a size or an age, such as 500GB,{COPIED} or 2d,{COPIED}")]
+    NoLimit,
+    /// A part of the text is no rule.
+    #[error(
+        "`{text}` is no rule for the scans that stay: after a size or an age, there is `,{COPIED}`"
+    )]
+    Rule {
+        /// The part.
+        text: String,
+    },
 }
 
 /// A scan that retention considers.
@@ -120,7 +149,7 @@ impl FromStr for Retention {
 
     /// Parses `500GB`, `2TiB`, `2d`, `36h`. A number alone is neither.
     fn from_str(text: &str) -> Result<Self, Error> {
-        let bad = || Error { text: text.to_owned() };
+        let bad = || Error::Limit { text: text.to_owned() };
         if text.trim().parse::<f64>().is_ok() {
             return Err(bad());
         }
@@ -138,6 +167,37 @@ impl fmt::Display for Retention {
             Retention::Size(size) => size.fmt(f),
             Retention::Age(age) => humantime::format_duration(*age).fmt(f),
         }
+    }
+}
+
+impl From<Retention> for RetentionRule {
+    fn from(limit: Retention) -> Self {
+        Self { limit, copied: false }
+    }
+}
+
+impl FromStr for RetentionRule {
+    type Err = Error;
+
+    /// Parses a limit, or a limit and the rule `copied`: `500GB,copied`.
+    fn from_str(text: &str) -> Result<Self, Error> {
+        if text.trim() == COPIED {
+            return Err(Error::NoLimit);
+        }
+        let (limit, rule) = text.split_once(',').map_or((text, None), |(a, b)| (a, Some(b.trim())));
+        let limit = limit.parse()?;
+        match rule {
+            None => Ok(Self { limit, copied: false }),
+            Some(COPIED) => Ok(Self { limit, copied: true }),
+            Some(other) => Err(Error::Rule { text: other.to_owned() }),
+        }
+    }
+}
+
+impl fmt::Display for RetentionRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { limit, copied } = self;
+        if *copied { write!(f, "{limit},{COPIED}") } else { limit.fmt(f) }
     }
 }
 
@@ -160,6 +220,21 @@ mod tests {
         assert_eq!("36h".parse(), Ok(Retention::Age(Duration::from_secs(36 * 3600))));
         for text in ["", "500", "0B", "0s", "all", "-2d"] {
             assert!(text.parse::<Retention>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_rule_follows_the_limit() {
+        let rule = |text: &str| text.parse::<RetentionRule>();
+        let limit = Retention::Age(Duration::from_secs(2 * 86_400));
+        assert_eq!(rule("2d"), Ok(RetentionRule { limit, copied: false }));
+        assert_eq!(rule("2d,copied"), Ok(RetentionRule { limit, copied: true }));
+        assert_eq!(rule("2d, copied"), rule("2d,copied"));
+        assert_eq!(rule("2d,copied").unwrap().to_string(), "2days,copied");
+        assert_eq!(rule("copied"), Err(Error::NoLimit));
+        for text in ["2d,", "2d,copies", "2d,copied,copied", "copied,2d", "all", ""] {
+            let error = rule(text).unwrap_err().to_string();
+            assert!(error.contains("500GB") || error.contains(",copied"), "{text}: {error}");
         }
     }
 

@@ -162,10 +162,12 @@ impl Schedule {
     }
 
     /// The blocks that the source cannot read, in order.
-    pub fn missing_blocks(&self) -> impl Iterator<Item = BlockId> {
-        self.streams.iter().flat_map(|(&number, stream)| {
-            stream.missing.runs().flatten().map(move |sequence| (number, sequence))
-        })
+    pub fn missing_blocks(&self) -> Vec<BlockId> {
+        let of_stream = |(&number, stream): (&u16, &Stream)| {
+            let sequences: Vec<u64> = stream.missing.runs().flatten().collect();
+            sequences.into_iter().map(move |sequence| (number, sequence))
+        };
+        self.streams.iter().flat_map(of_stream).collect()
     }
 
     /// The progress.

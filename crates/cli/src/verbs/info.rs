@@ -16,6 +16,7 @@ use fullbore_core::redundancy::{Followed, Redundancy};
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_formats::panda::control::Settings;
 use fullbore_linux::clock::Clock;
+use fullbore_store::copies::{self, Copies, Digest, Receipt};
 use fullbore_store::diagnostics::Diagnostic;
 use fullbore_store::follow::{Durable, FollowState, Follower, Share};
 use fullbore_store::markers;
@@ -99,12 +100,26 @@ struct Info<'a> {
     recording: bool,
     /// All markers, including those not yet in the manifest, with the positions of the streams.
     markers: &'a [Marker],
+    /// Receipts of copies at other sites.
+    copies: &'a [Copied],
     /// The durable data of a scan that is being recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     live: Option<Live>,
     /// The former directories of members that are not given.
     absent: Vec<&'a PathBuf>,
     findings: &'a [Diagnostic],
+}
+
+/// A receipt of a copy.
+#[derive(Serialize)]
+struct Copied {
+    #[serde(flatten)]
+    receipt: Receipt,
+    /// True if it proves the copy to be whole, and equal to the blocks here.
+    proven: bool,
+    /// The reason why it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
 }
 
 /// A scan that is being recorded.
@@ -157,6 +172,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let status = follower.status();
     let live = (!status.is_over()).then(|| Live::of(&follower, stream.as_ref()));
     let mut scan = follower.into_scan();
+    let copies = copies_of(&mut scan);
     if let Some(stream) = stream {
         keep_only(&mut scan, stream.as_str())?;
     }
@@ -169,6 +185,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         recording: live.is_some(),
         live,
         markers: &markers,
+        copies: &copies,
         absent: scan.inventory.absent_members().into_iter().map(|member| &member.path).collect(),
         findings: &scan.findings,
     };
@@ -376,6 +393,11 @@ fn facts(scan: &Scan, info: &Info<'_>) -> Vec<String> {
     if info.markers.len() > LISTED {
         facts.push(format!("{} are in --full", count(info.markers.len() - LISTED, "more mark")));
     }
+    facts.extend(info.copies.iter().take(LISTED).map(copied));
+    if info.copies.len() > LISTED {
+        let more = info.copies.len() - LISTED;
+        facts.push(format!("receipts of {more} more copies are in --full"));
+    }
     facts
 }
 
@@ -484,11 +506,45 @@ fn in_full(scan: &Scan, info: &Info<'_>, gaps: usize) -> String {
     text += &columns(&places_table(&info.places), 2);
     text.push('\n');
     text += &info.markers.iter().map(marked).collect::<String>();
+    for copy in info.copies {
+        text += &format!(
+            "  {}, key {}, digest {}\n",
+            copied(copy),
+            copy.receipt.key,
+            copy.receipt.digest
+        );
+    }
     text += &accounts(scan, gaps);
     for finding in &scan.findings {
         text += &format!("! {finding}\n");
     }
     text
+}
+
+/// Returns the receipts beside a scan, each checked against its blocks. Files that cannot be read are added to the
+/// findings.
+fn copies_of(scan: &mut Scan) -> Vec<Copied> {
+    let Copies { receipts, findings } = copies::of_scan(&scan.inventory);
+    scan.findings.extend(findings);
+    if receipts.is_empty() {
+        return Vec::new();
+    }
+    let digest = Digest(copies::digest_of(scan));
+    let check = |receipt: Receipt| {
+        let why = copies::judge(scan, &digest, &receipt).err().map(|why| why.to_string());
+        Copied { receipt, proven: why.is_none(), why }
+    };
+    receipts.into_iter().map(check).collect()
+}
+
+fn copied(copy: &Copied) -> String {
+    let Copied { receipt, why, .. } = copy;
+    let whether = match why {
+        None => "proven".to_owned(),
+        Some(why) => format!("NOT PROVEN: {why}"),
+    };
+    let (host, at, bytes) = (&receipt.host, receipt.at, ByteSize(receipt.bytes));
+    format!("copy on {host} since {at:.3}, {bytes}, {whether}")
 }
 
 /// All markers of the shown streams, with the positions of the streams as far as they are known.

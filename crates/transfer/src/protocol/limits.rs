@@ -31,8 +31,8 @@ pub const LARGEST_DATA_BYTES: u32 = LARGEST_BLOCK_BYTES as u32;
 /// Bytes of a run in a set of blocks: the first, and their number.
 pub(super) const RUN_BYTES: usize = 16;
 
-// A block of 4 MiB with frames of one byte.
-const _: () = assert!(1 + (4usize << 20).div_ceil(LENGTHS) <= MOST_BLOCK_RECORDS);
+// A block of 4 MiB with frames of one byte: its lengths, and the block record.
+const _: () = assert!((4usize << 20).div_ceil(LENGTHS) < MOST_BLOCK_RECORDS);
 // A refusal with the longest text fits before a version is agreed.
 const _: () = assert!(HEAD_BYTES + 3 + LONGEST_TEXT <= LARGEST_OPENING_BYTES);
 

@@ -73,6 +73,8 @@ impl Lengths {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::btree_map::Entry;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -101,9 +103,9 @@ mod tests {
                 if !is_insert {
                     lengths.remove(start..start + count);
                     model.retain(|block, _| !(start..start + count).contains(block));
-                } else if !model.contains_key(&start) {
+                } else if let Entry::Vacant(vacant) = model.entry(start) {
                     lengths.insert(start, bytes);
-                    model.insert(start, bytes);
+                    vacant.insert(bytes);
                 }
                 for block in 0..45 {
                     prop_assert_eq!(lengths.get(block), model.get(&block).copied());

@@ -163,7 +163,7 @@ impl Model {
         let is_over = |block: &Block| matches!(block.state, State::Durable | State::Missing);
         assert_eq!(self.schedule.is_complete(), self.blocks.values().all(is_over));
         let missing = self.blocks.iter().filter(|(_, block)| block.state == State::Missing);
-        assert!(self.schedule.missing_blocks().eq(missing.map(|(id, _)| *id)));
+        assert!(self.schedule.missing_blocks().into_iter().eq(missing.map(|(id, _)| *id)));
     }
 
     /// Takes every block that is left, and makes it durable.
