@@ -7,8 +7,6 @@ use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use socket2::Socket;
-
 /// The beginning of `struct tcp_info` as in Linux 4.10; later kernels add fields after it.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
@@ -104,12 +102,6 @@ pub fn set_pacing_rate(stream: &TcpStream, rate: Option<u64>) -> io::Result<()> 
         )
     };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-/// Limits the bytes that wait unsent in the send buffer, so that a pause is felt at the other end at once.
-pub fn set_not_sent_low_water(socket: &Socket, bytes: u32) -> io::Result<()> {
-    let value = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
-    super::receive::set_option(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, value)
 }
 
 #[cfg(test)]

@@ -1,25 +1,30 @@
-//! Why a connection failed.
+//! The ways in which a connection fails.
 
 use std::borrow::Cow;
 use std::io;
 
-use rustls::CertificateError;
-
-use crate::identity::Fingerprint;
+use crate::identity::{DEFAULT_PORT, Fingerprint, IdentityError};
 use crate::protocol::ProtocolError;
 
 /// A connection that failed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ChannelError {
-    /// The name of the host has no address.
-    #[error("{address}: no address: {source}")]
+    /// The host name has no address.
+    #[error("{address}: the host cannot be found: {source}")]
     Resolve {
         /// Host and port.
         address: String,
         /// The reason.
         source: io::Error,
     },
-    /// Nobody accepts a connection there.
+    /// Nothing listens there.
+    #[error("{address}: the connection is refused")]
+    Refused {
+        /// Host and port.
+        address: String,
+    },
+    /// The connection cannot be made.
     #[error("{address}: cannot connect: {source}")]
     Connect {
         /// Host and port.
@@ -27,118 +32,166 @@ pub enum ChannelError {
         /// The reason.
         source: io::Error,
     },
-    /// The connection is lost.
-    #[error("{address}: the connection is lost: {source}")]
-    Io {
+    /// No answer in time.
+    #[error("{address}: no answer within {seconds} s")]
+    NoAnswer {
+        /// Host and port.
+        address: String,
+        /// The limit.
+        seconds: u64,
+    },
+    /// The other end has another key.
+    #[error(
+        "{address}: the key of this host is not the one that is known: expected {known}, found {found}"
+    )]
+    WrongKey {
+        /// Host and port.
+        address: String,
+        /// The key that is expected.
+        known: Fingerprint,
+        /// The key that it has.
+        found: Fingerprint,
+    },
+    /// The other end is not fullbore.
+    #[error("{address}: the other end is not fullbore")]
+    NotFullbore {
+        /// Host and port.
+        address: String,
+    },
+    /// The other end showed no key.
+    #[error("{address}: the other end has no key")]
+    NoKey {
+        /// Host and port.
+        address: String,
+    },
+    /// The other end closed the connection before it was agreed.
+    #[error("{address}: the other end closed the connection during the handshake")]
+    ClosedEarly {
+        /// Host and port.
+        address: String,
+    },
+    /// The handshake failed, or a record is damaged.
+    #[error("{address}: TLS: {source}")]
+    Tls {
         /// Host and port.
         address: String,
         /// The reason.
-        source: io::Error,
+        source: rustls::Error,
     },
-    /// The other end closed the connection.
+    /// The other end neither takes nor sends anything in the middle of a message.
+    #[error("{address}: the other end {what} nothing for {seconds} s")]
+    Stalled {
+        /// Host and port.
+        address: String,
+        /// `takes` or `sends`.
+        what: &'static str,
+        /// The limit.
+        seconds: u64,
+    },
+    /// The other end closed the connection in order.
     #[error("{address}: the other end closed the connection")]
     Closed {
         /// Host and port.
         address: String,
     },
-    /// The other end stopped in the middle of a message.
-    #[error("{address}: nothing came for {seconds} s in the middle of a message")]
-    Stalled {
-        /// Host and port.
-        address: String,
-        /// For this long.
-        seconds: u64,
-    },
-    /// The handshake was not over in time.
-    #[error("{address}: the handshake was not over in time")]
-    Handshake {
-        /// Host and port.
-        address: String,
-    },
-    /// The other end does not speak TLS 1.3 as this protocol needs it.
-    #[error("{address}: no TLS connection: {error}")]
-    Tls {
+    /// The connection broke.
+    #[error("{address}: the connection is lost: {source}")]
+    Lost {
         /// Host and port.
         address: String,
         /// The reason.
-        error: rustls::Error,
+        source: io::Error,
     },
-    /// Another key than the known one.
-    #[error("{address}: the key there is not the known one, {known}")]
-    WrongKey {
+    /// A message cannot be read, or cannot be sent.
+    #[error("{address}: {source}")]
+    Message {
         /// Host and port.
         address: String,
-        /// The known key.
-        known: Fingerprint,
+        /// The reason.
+        source: ProtocolError,
     },
-    /// The other end showed no key.
-    #[error("{address}: the other end shows no key")]
-    NoKey {
-        /// Host and port.
-        address: String,
-    },
-    /// A message is invalid.
+    /// The own key cannot be used.
     #[error(transparent)]
-    Protocol(#[from] ProtocolError),
+    Identity(#[from] IdentityError),
+    /// The own key does not fit TLS.
+    #[error("the key of this host cannot be used for TLS: {source}")]
+    OwnKey {
+        /// The reason.
+        source: rustls::Error,
+    },
 }
 
 impl ChannelError {
     /// Returns a hint for the user: the next step.
     pub fn hint(&self) -> Option<Cow<'static, str>> {
         Some(match self {
-            Self::Connect { .. } => {
-                "does `fullbore receive --listen …` run there, and does the firewall admit its port?".into()
+            Self::Resolve { .. } => "check the host name and this host's name server".into(),
+            Self::Refused { .. } => format!(
+                "start `fullbore receive` there, and check the port: it is {DEFAULT_PORT} unless another was chosen"
+            )
+            .into(),
+            Self::Connect { .. } => "check the network between the two hosts".into(),
+            Self::NoAnswer { .. } => {
+                "check that the host is up, and that no firewall on the way drops the connection"
+                    .into()
             }
-            Self::WrongKey { .. } => {
-                "if the other site has a new key, ask it for an invitation; if not, somebody else answers there".into()
+            Self::WrongKey { .. } => "ask the other end on another way, such as the telephone, whether its key has \
+                 changed. If it has, remove the peer and ask for a new invitation. If it has not, \
+                 another host answers at this address"
+                .into(),
+            Self::NotFullbore { .. } | Self::ClosedEarly { .. } => {
+                "check host and port, and that both ends have versions of fullbore that can transfer".into()
             }
-            Self::Tls { .. } => "is it fullbore that listens at this port?".into(),
-            _ => return None,
+            Self::NoKey { .. } => "only fullbore can connect to this port".into(),
+            Self::Stalled { .. } => "look at the other end: its disks may be slow or full".into(),
+            Self::Message { source, .. } => return source.hint(),
+            Self::Identity(error) => return error.hint(),
+            Self::OwnKey { .. } | Self::Tls { .. } | Self::Closed { .. } | Self::Lost { .. } => {
+                return None;
+            }
         })
     }
 
-    /// Returns true if a later attempt can succeed without anybody's help.
-    pub fn is_passing(&self) -> bool {
+    /// True if the same attempt may succeed later without a change by anyone.
+    pub fn may_pass(&self) -> bool {
         match self {
             Self::Resolve { .. }
+            | Self::Refused { .. }
             | Self::Connect { .. }
-            | Self::Io { .. }
-            | Self::Closed { .. }
+            | Self::NoAnswer { .. }
+            | Self::ClosedEarly { .. }
             | Self::Stalled { .. }
-            | Self::Handshake { .. } => true,
-            Self::Tls { .. } | Self::WrongKey { .. } | Self::NoKey { .. } | Self::Protocol(_) => {
-                false
-            }
+            | Self::Closed { .. }
+            | Self::Lost { .. } => true,
+            Self::WrongKey { .. }
+            | Self::NotFullbore { .. }
+            | Self::NoKey { .. }
+            | Self::Tls { .. }
+            | Self::Message { .. }
+            | Self::Identity(_)
+            | Self::OwnKey { .. } => false,
         }
     }
 
-    pub(super) fn io(address: &str, source: io::Error) -> Self {
+    /// The error for what rustls reports of the other end.
+    pub(super) fn of_tls(address: &str, source: rustls::Error) -> Self {
+        use rustls::{AlertDescription, Error, PeerIncompatible};
         let address = address.to_owned();
-        match source.kind() {
-            io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe => Self::Closed { address },
-            _ => Self::Io { address, source },
-        }
-    }
-
-    pub(super) fn tls(address: &str, known: Fingerprint, error: rustls::Error) -> Self {
-        let address = address.to_owned();
-        Self::Tls { address, error }.with_key(&known.to_string(), Some(known))
-    }
-
-    /// Says which key was expected, if the error is that there is another one.
-    pub(super) fn with_key(self, host: &str, known: Option<Fingerprint>) -> Self {
-        match (self, known) {
-            (
-                Self::Tls {
-                    error:
-                        rustls::Error::InvalidCertificate(
-                            CertificateError::ApplicationVerificationFailure,
-                        ),
-                    ..
-                },
-                Some(known),
-            ) => Self::WrongKey { address: host.to_owned(), known },
-            (error, _) => error,
+        match source {
+            Error::NoCertificatesPresented => Self::NoKey { address },
+            Error::InvalidMessage(_)
+            | Error::NoApplicationProtocol
+            | Error::AlertReceived(
+                AlertDescription::NoApplicationProtocol | AlertDescription::ProtocolVersion,
+            )
+            | Error::PeerIncompatible(
+                PeerIncompatible::Tls12NotOffered
+                | PeerIncompatible::Tls12NotOfferedOrEnabled
+                | PeerIncompatible::ServerDoesNotSupportTls12Or13
+                | PeerIncompatible::SupportedVersionsExtensionRequired
+                | PeerIncompatible::Tls13RequiredForQuic,
+            ) => Self::NotFullbore { address },
+            source => Self::Tls { address, source },
         }
     }
 }

@@ -1,81 +1,88 @@
 //! A TLS connection that carries messages.
 //!
-//! - `tls`: which keys and versions are accepted
-//! - `tcp`: the options of the socket
-//!
-//! Blocking I/O with time limits: a peer that is slow or silent costs a thread, and no longer than the limit.
+//! ```text
+//! Channel   messages, and the data that follows some of them
+//! pipe      bytes over TLS; each wait has a limit
+//! tls       who is at the other end: the keys
+//! tcp       congestion control, pacing, state of the connection
+//! ```
 
 mod error;
+mod pipe;
 mod tcp;
 mod tls;
 
-#[cfg(test)]
-mod tests;
-
 use std::fmt;
-use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustls::{ClientConnection, Connection, ServerConnection};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, ServerConnection};
 
-pub use self::error::ChannelError;
-pub use self::tcp::{LinkSettings, LinkStatus};
+pub use error::ChannelError;
+
 use crate::identity::{Fingerprint, Identity};
 use crate::protocol::{Decoder, Message};
+use pipe::Pipe;
+use tcp::Link;
 
-/// Time for the connection and the handshake.
+/// Time for connecting, and again for the handshake of TLS.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Bytes that are decrypted at once.
+const RECORD_BYTES: usize = 16 << 10;
 
-/// A peer that takes or sends nothing for this long in the middle of a message is gone.
-const STALL: Duration = Duration::from_secs(20);
+/// The settings of connections.
+#[derive(Clone, Debug, Default)]
+pub struct LinkSettings {
+    /// The congestion control asked for; otherwise BBR on a WAN and the system's on a LAN.
+    pub congestion: Option<String>,
+    /// The most bytes per second of one connection.
+    pub rate: Option<u64>,
+}
 
-/// Bytes read from the socket at once.
-const INPUT_BYTES: usize = 256 << 10;
-
-/// Bytes encrypted before they are written to the socket.
-const OUTPUT_BYTES: usize = 256 << 10;
-
-/// Decrypted bytes that are given to the decoder at once.
-const PLAIN_BYTES: usize = 16 << 10;
+/// The state of a connection, by `TCP_INFO`.
+#[derive(Clone, Debug, Default)]
+pub struct LinkStatus {
+    /// Smoothed round trip.
+    pub round_trip: Duration,
+    /// Smallest round trip seen.
+    pub least_round_trip: Duration,
+    /// Congestion control in force.
+    pub congestion: String,
+    /// Segments sent again.
+    pub retransmitted: u64,
+    /// All segments sent.
+    pub segments: u64,
+    /// Bytes per second delivered lately.
+    pub delivery_rate: u64,
+    /// Why another congestion control is in force than the one that was asked for, or that suits the path.
+    pub notice: Option<String>,
+}
 
 /// A connection after the handshake.
 pub struct Channel {
-    stream: Arc<TcpStream>,
-    tls: Connection,
-    input: Input,
-    plain: Box<[u8]>,
-    decoder: Decoder,
-    encoded: Vec<u8>,
+    pipe: Pipe,
     peer: Fingerprint,
-    address: SocketAddr,
-    congestion: String,
+    remote: SocketAddr,
+    closer: Closer,
+    decoder: Decoder,
+    /// The encoded message; kept for its memory.
+    head: Vec<u8>,
+    record: Box<[u8]>,
 }
 
-/// Bytes from the socket that are not decrypted yet.
-struct Input {
-    bytes: Box<[u8]>,
-    start: usize,
-    end: usize,
-}
-
-impl fmt::Debug for Channel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Channel").field("address", &self.address).field("peer", &self.peer).finish()
-    }
-}
-
-/// Closes a connection from another thread.
+/// Closes a connection from another thread: a call that waits on it fails at once.
 #[derive(Clone, Debug)]
-pub struct Closer(Arc<TcpStream>);
+pub struct Closer {
+    stream: Arc<TcpStream>,
+}
 
 impl Closer {
-    /// Closes the connection: a thread that waits for it fails at once.
+    /// Closes the connection, both ways. What is on its way may be lost.
     pub fn close(&self) {
         // It may be closed already.
-        let _ = self.0.shutdown(Shutdown::Both);
+        let _ = self.stream.shutdown(Shutdown::Both);
     }
 }
 
@@ -87,70 +94,61 @@ impl Channel {
         key: Fingerprint,
         settings: &LinkSettings,
     ) -> Result<Self, ChannelError> {
-        let stream = tcp::connect(address, HANDSHAKE)?;
-        let config = tls::client(identity, key)?;
-        let tls = ClientConnection::new(config, tls::name())
-            .map_err(|error| ChannelError::tls(address, key, error))?;
-        let (host, key) = (address.to_owned(), Some(key));
-        Self::shake_hands(stream, tls.into(), &host, key, settings)
+        let own = |source| ChannelError::OwnKey { source };
+        let (config, verifier) = tls::client(identity, key).map_err(own)?;
+        let link = Link::connect(address, settings, HANDSHAKE)?;
+        let lost = |source| ChannelError::Lost { address: address.to_owned(), source };
+        let name = ServerName::from(link.stream.peer_addr().map_err(lost)?.ip());
+        let tls = ClientConnection::new(Arc::new(config), name).map_err(own)?;
+        let pipe = Pipe::handshake(link, tls.into(), address.to_owned(), HANDSHAKE);
+        match (verifier.other(), pipe) {
+            (Some(found), _) => {
+                Err(ChannelError::WrongKey { address: address.to_owned(), known: key, found })
+            }
+            (None, pipe) => Self::over(pipe?),
+        }
     }
 
-    /// Accepts a connection: any client key is accepted, [`peer`](Self::peer) says which.
+    /// Accepts a connection: any client key is accepted, [`peer`](Self::peer) says which. It takes up to ten seconds, so
+    /// each connection needs a thread of its own.
     pub fn accept(
         stream: TcpStream,
         identity: &Identity,
         settings: &LinkSettings,
     ) -> Result<Self, ChannelError> {
-        let host = stream.peer_addr().map(|it| it.to_string()).unwrap_or_default();
-        stream.set_nonblocking(false).map_err(|source| ChannelError::io(&host, source))?;
-        let tls = ServerConnection::new(tls::server(identity)?)
-            .map_err(|error| ChannelError::Tls { address: host.clone(), error })?;
-        Self::shake_hands(stream, tls.into(), &host, None, settings)
+        Self::accept_within(stream, identity, settings, HANDSHAKE)
     }
 
-    fn shake_hands(
+    fn accept_within(
         stream: TcpStream,
-        tls: Connection,
-        host: &str,
-        key: Option<Fingerprint>,
+        identity: &Identity,
         settings: &LinkSettings,
+        limit: Duration,
     ) -> Result<Self, ChannelError> {
-        let io = |source| ChannelError::io(host, source);
-        let address = stream.peer_addr().map_err(io)?;
-        tcp::prepare(&stream, STALL).map_err(io)?;
-        let mut channel = Self {
-            stream: Arc::new(stream),
-            tls,
-            input: Input { bytes: vec![0; INPUT_BYTES].into(), start: 0, end: 0 },
-            plain: vec![0; PLAIN_BYTES].into(),
-            decoder: Decoder::default(),
-            encoded: Vec::new(),
-            peer: Fingerprint([0; 32]),
-            address,
-            congestion: String::new(),
-        };
-        channel.tls.set_buffer_limit(Some(OUTPUT_BYTES + OUTPUT_BYTES / 8));
-        let until = Instant::now() + HANDSHAKE;
-        while channel.tls.is_handshaking() {
-            channel.flush()?;
-            if channel.tls.is_handshaking() {
-                let left = until.saturating_duration_since(Instant::now());
-                if !channel.fill(left).map_err(|error| error.with_key(host, key))? {
-                    return Err(ChannelError::Handshake { address: host.to_owned() });
-                }
-            }
-        }
-        channel.flush()?;
-        channel.peer = channel.key_of_peer(host)?;
-        channel.congestion = tcp::choose_congestion(&channel.stream, settings);
-        channel.set_rate(settings.rate);
-        Ok(channel)
+        let own = |source| ChannelError::OwnKey { source };
+        let address =
+            stream.peer_addr().map_or_else(|_| "a client".to_owned(), |it| it.to_string());
+        let lost = |source| ChannelError::Lost { address: address.clone(), source };
+        let link = Link::accepted(stream, settings).map_err(lost)?;
+        let config = tls::server(identity).map_err(own)?;
+        let tls = ServerConnection::new(Arc::new(config)).map_err(own)?;
+        Self::over(Pipe::handshake(link, tls.into(), address, limit)?)
     }
 
-    fn key_of_peer(&self, host: &str) -> Result<Fingerprint, ChannelError> {
-        let certificate = self.tls.peer_certificates().and_then(|all| all.first());
-        let key = certificate.and_then(|it| Fingerprint::of_certificate(it).ok());
-        key.ok_or_else(|| ChannelError::NoKey { address: host.to_owned() })
+    fn over(pipe: Pipe) -> Result<Self, ChannelError> {
+        let address = pipe.address().to_owned();
+        let certificate = pipe.certificate();
+        let certificate = certificate.ok_or(ChannelError::NoKey { address: address.clone() })?;
+        let peer = Fingerprint::of_certificate(certificate)
+            .map_err(|source| ChannelError::Tls { address: address.clone(), source })?;
+        let lost = |source| ChannelError::Lost { address, source };
+        let remote = pipe.link.stream.peer_addr();
+        let stream = pipe.link.stream.try_clone();
+        let (remote, stream) = remote.and_then(|it| Ok((it, stream?))).map_err(lost)?;
+        let closer = Closer { stream: Arc::new(stream) };
+        let (decoder, head) = (Decoder::default(), Vec::new());
+        let record = vec![0; RECORD_BYTES].into();
+        Ok(Self { pipe, peer, remote, closer, decoder, head, record })
     }
 
     /// The key of the other end.
@@ -160,189 +158,97 @@ impl Channel {
 
     /// The address of the other end.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.remote
     }
 
-    /// What closes the connection from another thread.
+    /// Closes the connection from another thread.
     pub fn closer(&self) -> Closer {
-        Closer(self.stream.clone())
-    }
-
-    /// Accepts messages of this version from now on.
-    pub fn agree(&mut self, version: u16) {
-        self.decoder.agree(version);
+        self.closer.clone()
     }
 
     /// Sends a message.
     pub fn send(&mut self, message: &Message) -> Result<(), ChannelError> {
-        self.begin_data(message)?;
-        self.flush()
+        self.send_data(message, &[])
     }
 
     /// Sends a block or probe message and its data.
+    ///
+    /// It returns when the kernel has all of it. It fails if the other end takes nothing for a minute.
     pub fn send_data(&mut self, message: &Message, data: &[u8]) -> Result<(), ChannelError> {
-        self.begin_data(message)?;
-        self.send_piece(data)
-    }
-
-    /// Begins a block or probe message. Its data follows with [`send_piece`](Self::send_piece).
-    pub fn begin_data(&mut self, message: &Message) -> Result<(), ChannelError> {
-        let mut encoded = std::mem::take(&mut self.encoded);
-        encoded.clear();
-        message.encode(&mut encoded);
-        let result = self.write(&encoded);
-        self.encoded = encoded;
-        result
-    }
-
-    /// Sends the next piece of the data.
-    pub fn send_piece(&mut self, data: &[u8]) -> Result<(), ChannelError> {
-        self.write(data)?;
-        self.flush()
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> Result<(), ChannelError> {
-        for piece in bytes.chunks(OUTPUT_BYTES) {
-            let mut rest = piece;
-            while !rest.is_empty() {
-                let taken = self.tls.writer().write(rest).map_err(|it| self.failed(it))?;
-                rest = &rest[taken..];
-                if taken == 0 || !rest.is_empty() {
-                    self.flush()?;
-                }
-            }
-            if piece.len() == OUTPUT_BYTES {
-                self.flush()?;
-            }
+        assert_eq!(message.data_bytes() as usize, data.len(), "a message states its data");
+        self.head.clear();
+        let encoded = message.encode(&mut self.head);
+        encoded.map_err(|source| self.bad_message(source))?;
+        // The answer to a greeting: from now on, all messages may arrive.
+        if let Message::Welcome { version, .. } = message {
+            self.decoder.agree(*version);
         }
-        Ok(())
+        self.pipe.write(&self.head, data)
     }
 
-    /// Writes what is encrypted to the socket.
-    fn flush(&mut self) -> Result<(), ChannelError> {
-        while self.tls.wants_write() {
-            let written = self.tls.write_tls(&mut &*self.stream).map_err(|it| self.failed(it))?;
-            if written == 0 {
-                return Err(self.closed());
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the next message; `None` if none arrives within this time. Once it has begun to arrive, it must do so
-    /// without a long stop.
+    /// Returns the next message; `None` if none arrives within this time.
+    ///
+    /// A part of a message that has arrived is kept for the next call.
     pub fn receive(&mut self, within: Duration) -> Result<Option<Message>, ChannelError> {
-        let (until, mut heard) = (Instant::now() + within, Instant::now());
+        let deadline = Instant::now() + within;
         loop {
-            loop {
-                if let Some(message) = self.decoder.next()? {
-                    return Ok(Some(message));
-                }
-                match self.read_plain()? {
-                    0 => break,
-                    _ => heard = Instant::now(),
-                }
+            let next = self.decoder.next();
+            if let Some(message) = next.map_err(|source| self.bad_message(source))? {
+                return Ok(Some(message));
             }
-            let left = until.saturating_duration_since(Instant::now());
-            if !self.fill(left)? {
-                if self.decoder.is_within_message() && heard.elapsed() > STALL {
-                    return Err(self.stalled());
-                }
-                return Ok(None);
+            match self.pipe.read(&mut self.record, deadline)? {
+                0 => return Ok(None),
+                length => self.decoder.push(&self.record[..length]),
             }
         }
     }
 
-    /// Reads the data that follows a block or probe message: at most what is left of it.
+    /// Reads the data that follows a block or probe message, or the next part of it. It fails if the other end sends
+    /// nothing for a minute.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the message has less data left.
     pub fn receive_data(&mut self, into: &mut [u8]) -> Result<(), ChannelError> {
-        let mut filled = self.decoder.take_data(into);
-        while filled < into.len() {
-            match self.tls.reader().read(&mut into[filled..]) {
-                Ok(0) => return Err(self.closed()),
-                Ok(read) => {
-                    self.decoder.data_read(read as u32);
-                    filled += read;
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if !self.fill(STALL)? {
-                        return Err(self.stalled());
-                    }
-                }
-                Err(error) => return Err(self.failed(error)),
-            }
+        let left = self.decoder.data_left() as usize;
+        assert!(into.len() <= left, "{} bytes of data are asked for, {left} are left", into.len());
+        let arrived = self.decoder.take_data(into);
+        let rest = &mut into[arrived..];
+        if !rest.is_empty() {
+            self.pipe.read_all(rest)?;
+            self.decoder.data_read(rest.len() as u32);
         }
         Ok(())
     }
 
-    /// Gives decrypted bytes to the decoder; returns how many.
-    fn read_plain(&mut self) -> Result<usize, ChannelError> {
-        match self.tls.reader().read(&mut self.plain) {
-            Ok(0) => Err(self.closed()),
-            Ok(read) => {
-                self.decoder.push(&self.plain[..read]);
-                Ok(read)
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
-            Err(error) => Err(self.failed(error)),
-        }
-    }
-
-    /// Reads from the socket, if something arrives within this time, and decrypts it. Returns false if nothing arrived.
-    fn fill(&mut self, within: Duration) -> Result<bool, ChannelError> {
-        if self.input.start == self.input.end {
-            if !self.is_readable(within)? {
-                return Ok(false);
-            }
-            let read = (&*self.stream).read(&mut self.input.bytes).map_err(|it| self.failed(it))?;
-            (self.input.start, self.input.end) = (0, read);
-            if read == 0 {
-                return Err(self.closed());
-            }
-        }
-        let mut bytes = &self.input.bytes[self.input.start..self.input.end];
-        let taken = self.tls.read_tls(&mut bytes).map_err(|it| self.failed(it))?;
-        self.input.start += taken;
-        let processed = self.tls.process_new_packets();
-        // An alert says why the handshake ends; the peer may be gone.
-        let flushed = self.flush();
-        processed.map_err(|error| ChannelError::Tls { address: self.address.to_string(), error })?;
-        flushed?;
-        Ok(true)
-    }
-
-    fn is_readable(&self, within: Duration) -> Result<bool, ChannelError> {
-        let until = Instant::now() + within;
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            let (tv_sec, tv_nsec) = (left.as_secs() as i64, left.subsec_nanos().into());
-            let fd = PollFd::new(&*self.stream, PollFlags::IN);
-            match poll(&mut [fd], Some(&Timespec { tv_sec, tv_nsec })) {
-                Ok(ready) => return Ok(ready > 0),
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(self.failed(error.into())),
-            }
-        }
+    /// Ends the connection in order: the other end gets all that was sent. Waits for it up to this time.
+    pub fn finish(mut self, within: Duration) {
+        self.pipe.finish(within);
     }
 
     /// Sets the most bytes per second, on the live connection.
     pub fn set_rate(&self, rate: Option<u64>) {
-        tcp::set_rate(&self.stream, rate);
+        self.pipe.link.set_rate(rate);
     }
 
     /// Round trip, congestion control, retransmissions and delivery rate, by the kernel.
     pub fn link(&self) -> Option<LinkStatus> {
-        tcp::status(&self.stream, &self.congestion)
+        self.pipe.link.status()
     }
 
-    fn failed(&self, source: io::Error) -> ChannelError {
-        ChannelError::io(&self.address.to_string(), source)
-    }
-
-    fn closed(&self) -> ChannelError {
-        ChannelError::Closed { address: self.address.to_string() }
-    }
-
-    fn stalled(&self) -> ChannelError {
-        ChannelError::Stalled { address: self.address.to_string(), seconds: STALL.as_secs() }
+    fn bad_message(&self, source: crate::protocol::ProtocolError) -> ChannelError {
+        ChannelError::Message { address: self.pipe.address().to_owned(), source }
     }
 }
+
+impl fmt::Debug for Channel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Channel")
+            .field("peer", &self.peer)
+            .field("remote", &self.remote)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -84,12 +84,12 @@ pub enum IdentityError {
     #[error("the name of a peer is empty")]
     NoName,
     /// Another key has this name.
-    #[error("another peer is named {name}: its key is {key}")]
+    #[error("another peer is named {name}: its key is {fingerprint}")]
     NameTaken {
         /// The name.
         name: String,
         /// The key that has it.
-        key: Fingerprint,
+        fingerprint: Fingerprint,
     },
     /// No peer has this name or key.
     #[error("no peer is named {name}")]
@@ -105,12 +105,9 @@ pub enum IdentityError {
         /// The maximum.
         most: usize,
     },
-    /// No peer is known at an address.
-    #[error("the key of {address} is not known")]
-    Unknown {
-        /// Host and port.
-        address: String,
-    },
+    /// The secret is not that of an open invitation.
+    #[error("the invitation is not valid: it was used, withdrawn, or it has expired")]
+    NotInvited,
     /// The address of an invitation cannot be used.
     #[error(transparent)]
     Address(#[from] AddressError),
@@ -139,9 +136,7 @@ impl IdentityError {
             }
             Self::NameTaken { .. } => Some("choose another name, or remove that peer first".into()),
             Self::Full { .. } => Some("remove what is no longer needed".into()),
-            Self::Unknown { .. } => Some(
-                "ask the other end for an invitation, and give it as the destination once".into(),
-            ),
+            Self::NotInvited => Some("ask the other end for a new invitation".into()),
             Self::Address(error) => error.hint(),
             Self::Read { .. }
             | Self::Write { .. }

@@ -28,8 +28,12 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 pub use error::IdentityError;
 pub use fingerprint::{Fingerprint, FingerprintError};
 pub use invitation::{AddressError, DEFAULT_PORT, Destination, Invitation};
-pub use open_invitations::{DEFAULT_LIFETIME, OpenInvitation};
-pub use peers::{LONGEST_NAME, MOST_PEERS, Peer, Peers, clean_name};
+pub use open_invitations::{
+    DEFAULT_LIFETIME, OpenInvitation, invite, open_invitations, redeem, withdraw,
+};
+pub use peers::{
+    LONGEST_NAME, MOST_PEERS, Peer, Peers, Permissions, add, clean_name, remember, remove,
+};
 
 use folder::Folder;
 

@@ -10,14 +10,14 @@
 //! may_fetch = false
 //! ```
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use fullbore_linux::clock::Clock;
 use fullbore_time::Tai;
 use serde::{Deserialize, Serialize};
 
 use super::folder::Folder;
-use super::{Destination, Fingerprint, IdentityError};
+use super::{Fingerprint, IdentityError};
 
 /// The most characters of a peer's name.
 pub const LONGEST_NAME: usize = 64;
@@ -25,106 +25,35 @@ pub const LONGEST_NAME: usize = 64;
 pub const MOST_PEERS: usize = 10_000;
 const PEERS_FILE: &str = "peers.toml";
 
+/// What a peer may ask of this host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Permissions {
+    /// It may send scans to this host.
+    pub send: bool,
+    /// It may fetch scans from this host.
+    pub fetch: bool,
+}
+
+impl Permissions {
+    /// What either of the two permits.
+    pub fn or(self, other: Self) -> Self {
+        Self { send: self.send || other.send, fetch: self.fetch || other.fetch }
+    }
+}
+
 /// Another host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Its name, for people on this host. One line without control characters.
     pub name: String,
     /// Its key.
-    pub key: Fingerprint,
+    pub fingerprint: Fingerprint,
     /// When it became known.
     pub added: Tai,
     /// Host and port, if this host connects to it.
     pub address: Option<String>,
-    /// It may send scans to this host.
-    pub may_send: bool,
-    /// It may fetch scans from this host.
-    pub may_fetch: bool,
-}
-
-/// The known peers and the open invitations in a directory. Each call reads or changes the files, under the lock.
-#[derive(Clone, Debug)]
-pub struct Peers {
-    pub(super) directory: PathBuf,
-}
-
-impl Peers {
-    /// The peers in a directory, which need not exist yet.
-    pub fn of(directory: &Path) -> Self {
-        Self { directory: directory.to_owned() }
-    }
-
-    /// All peers, the oldest first.
-    pub fn all(&self) -> Result<Vec<Peer>, IdentityError> {
-        Ok(PeerList::read(&self.folder()?)?.peers)
-    }
-
-    /// The peer that has this key.
-    pub fn find(&self, key: Fingerprint) -> Result<Option<Peer>, IdentityError> {
-        Ok(self.all()?.into_iter().find(|peer| peer.key == key))
-    }
-
-    /// The key to expect at a destination.
-    pub fn key_of(&self, destination: &Destination) -> Result<Fingerprint, IdentityError> {
-        if let Some(invitation) = &destination.invitation {
-            return Ok(invitation.key);
-        }
-        let address = &destination.address;
-        let known = self.all()?.into_iter().find(|peer| peer.is_at(address));
-        known
-            .map(|peer| peer.key)
-            .ok_or_else(|| IdentityError::Unknown { address: address.clone() })
-    }
-
-    /// Keeps the key of a destination that this host has reached. It may do no more than before.
-    pub fn remember(
-        &self,
-        destination: &Destination,
-        key: Fingerprint,
-        name: &str,
-    ) -> Result<(), IdentityError> {
-        if self.find(key)?.is_some_and(|peer| peer.is_at(&destination.address)) {
-            return Ok(());
-        }
-        self.change(|list, folder| {
-            let mut peer = list.known_or_new(key, name);
-            peer.address = Some(destination.address.clone());
-            list.insert(peer, folder)
-        })
-    }
-
-    /// Adds a peer, or changes the one that has its key.
-    pub fn add(&self, peer: Peer) -> Result<(), IdentityError> {
-        self.change(|list, folder| list.insert(peer, folder))
-    }
-
-    /// Removes the peer with this name or fingerprint, and returns it.
-    pub fn remove(&self, name_or_key: &str) -> Result<Peer, IdentityError> {
-        let key: Option<Fingerprint> = name_or_key.parse().ok();
-        let is_it = |peer: &Peer| peer.name == name_or_key || Some(peer.key) == key;
-        self.change(|list, _| {
-            let at = list.peers.iter().position(is_it);
-            let missing =
-                || IdentityError::NoSuchPeer { name: harmless(name_or_key, LONGEST_NAME) };
-            Ok(list.peers.remove(at.ok_or_else(missing)?))
-        })
-    }
-
-    pub(super) fn folder(&self) -> Result<Folder, IdentityError> {
-        Folder::open_or_create(&self.directory)
-    }
-
-    fn change<T>(
-        &self,
-        how: impl FnOnce(&mut PeerList, &Folder) -> Result<T, IdentityError>,
-    ) -> Result<T, IdentityError> {
-        let folder = self.folder()?;
-        let _lock = folder.lock()?;
-        let mut list = PeerList::read(&folder)?;
-        let result = how(&mut list, &folder)?;
-        list.write(&folder)?;
-        Ok(result)
-    }
+    /// What it may do.
+    pub may: Permissions,
 }
 
 impl Peer {
@@ -133,9 +62,9 @@ impl Peer {
     }
 }
 
-/// The peers, as they were when the file was read.
-#[derive(Debug)]
-pub(super) struct PeerList {
+/// The known peers, as they were when the file was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Peers {
     peers: Vec<Peer>,
 }
 
@@ -160,39 +89,56 @@ struct PeerEntry {
     may_fetch: bool,
 }
 
-impl PeerList {
-    pub fn read(folder: &Folder) -> Result<Self, IdentityError> {
+impl Peers {
+    /// Reads the peers; none if there is no file.
+    pub fn load(directory: &Path) -> Result<Self, IdentityError> {
+        Self::read(&Folder::open_or_create(directory)?)
+    }
+
+    pub(super) fn read(folder: &Folder) -> Result<Self, IdentityError> {
         let file: PeersFile = read_toml(folder, PEERS_FILE)?.unwrap_or_default();
         Ok(Self { peers: file.peer.into_iter().map(Peer::from).collect() })
     }
 
-    pub fn write(&self, folder: &Folder) -> Result<(), IdentityError> {
+    pub(super) fn write(&self, folder: &Folder) -> Result<(), IdentityError> {
         let peer = self.peers.iter().cloned().map(PeerEntry::from).collect();
         write_toml(folder, PEERS_FILE, &PeersFile { peer })
     }
 
-    /// The peer with this key, or a new one with this name, which it may have chosen itself. A name that another key has
-    /// gets a number.
-    pub fn known_or_new(&self, key: Fingerprint, name: &str) -> Peer {
-        let known = self.peers.iter().find(|peer| peer.key == key);
-        known.cloned().unwrap_or_else(|| {
-            let (name, added) = (self.free_name(name), Clock::new().now());
-            Peer { name, key, added, address: None, may_send: false, may_fetch: false }
-        })
+    /// The peer that has this key.
+    pub fn find(&self, fingerprint: &Fingerprint) -> Option<&Peer> {
+        self.peers.iter().find(|peer| peer.fingerprint == *fingerprint)
+    }
+
+    /// The peer of this name.
+    pub fn named(&self, name: &str) -> Option<&Peer> {
+        self.peers.iter().find(|peer| peer.name == name)
+    }
+
+    /// The peer at this host and port: its key is the one to expect there.
+    pub fn at(&self, address: &str) -> Option<&Peer> {
+        self.peers.iter().find(|peer| peer.is_at(address))
+    }
+
+    /// All peers, the oldest first.
+    pub fn iter(&self) -> std::slice::Iter<'_, Peer> {
+        self.peers.iter()
     }
 
     /// Adds a peer, or changes the one that has its key. Another peer at its address loses the address.
-    pub fn insert(&mut self, mut peer: Peer, folder: &Folder) -> Result<(), IdentityError> {
+    fn insert(&mut self, mut peer: Peer, folder: &Folder) -> Result<(), IdentityError> {
         peer.name = clean_name(&peer.name).ok_or(IdentityError::NoName)?;
-        for other in self.peers.iter_mut().filter(|other| other.key != peer.key) {
-            if other.name == peer.name {
-                return Err(IdentityError::NameTaken { name: peer.name, key: other.key });
-            }
-            if peer.address.as_ref().is_some_and(|address| other.is_at(address)) {
-                other.address = None;
-            }
+        if let Some(other) = self.named(&peer.name)
+            && other.fingerprint != peer.fingerprint
+        {
+            let (name, fingerprint) = (peer.name, other.fingerprint);
+            return Err(IdentityError::NameTaken { name, fingerprint });
         }
-        match self.peers.iter().position(|known| known.key == peer.key) {
+        if let Some(address) = &peer.address {
+            let others = self.peers.iter_mut().filter(|it| it.fingerprint != peer.fingerprint);
+            others.filter(|other| other.is_at(address)).for_each(|other| other.address = None);
+        }
+        match self.peers.iter().position(|known| known.fingerprint == peer.fingerprint) {
             Some(at) => self.peers[at] = peer,
             None if self.peers.len() >= MOST_PEERS => {
                 return Err(IdentityError::Full {
@@ -205,16 +151,89 @@ impl PeerList {
         Ok(())
     }
 
+    /// Adds a peer that chose its own name, and what it may do to what it may do already. A name that another key has
+    /// gets a number.
+    pub(super) fn admit(
+        &mut self,
+        fingerprint: Fingerprint,
+        name: &str,
+        may: Permissions,
+        folder: &Folder,
+    ) -> Result<Peer, IdentityError> {
+        let mut peer = self.known_or_new(fingerprint, name);
+        peer.may = peer.may.or(may);
+        self.insert(peer.clone(), folder)?;
+        Ok(peer)
+    }
+
+    fn known_or_new(&self, fingerprint: Fingerprint, name: &str) -> Peer {
+        self.find(&fingerprint).cloned().unwrap_or_else(|| {
+            let (name, added) = (self.free_name(name), Clock::new().now());
+            Peer { name, fingerprint, added, address: None, may: Permissions::default() }
+        })
+    }
+
     fn free_name(&self, name: &str) -> String {
         let name = clean_name(name).unwrap_or_else(|| "unnamed".into());
-        let is_free = |name: &String| self.peers.iter().all(|peer| peer.name != *name);
-        if is_free(&name) {
+        if self.named(&name).is_none() {
             return name;
         }
         let short: String = name.chars().take(LONGEST_NAME - 8).collect();
         let numbered = |number: usize| format!("{short}-{number}");
-        (2..).map(numbered).find(is_free).unwrap_or(name)
+        (2..).map(numbered).find(|name| self.named(name).is_none()).unwrap_or(name)
     }
+}
+
+impl<'a> IntoIterator for &'a Peers {
+    type Item = &'a Peer;
+    type IntoIter = std::slice::Iter<'a, Peer>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+/// Adds a peer, or changes the one that has its key.
+pub fn add(directory: &Path, peer: Peer) -> Result<(), IdentityError> {
+    let folder = Folder::open_or_create(directory)?;
+    let _lock = folder.lock()?;
+    let mut peers = Peers::read(&folder)?;
+    peers.insert(peer, &folder)?;
+    peers.write(&folder)
+}
+
+/// Keeps the key of a host that was reached at this `host:port`. What it may do here does not change.
+pub fn remember(
+    directory: &Path,
+    fingerprint: Fingerprint,
+    name: &str,
+    address: &str,
+) -> Result<(), IdentityError> {
+    let folder = Folder::open_or_create(directory)?;
+    let _lock = folder.lock()?;
+    let mut peers = Peers::read(&folder)?;
+    let mut peer = peers.known_or_new(fingerprint, name);
+    if peer.is_at(address) {
+        return Ok(());
+    }
+    peer.address = Some(address.to_owned());
+    peers.insert(peer, &folder)?;
+    peers.write(&folder)
+}
+
+/// Removes the peer with this name or fingerprint, and returns it.
+pub fn remove(directory: &Path, name_or_key: &str) -> Result<Peer, IdentityError> {
+    let folder = Folder::open_or_create(directory)?;
+    let _lock = folder.lock()?;
+    let mut peers = Peers::read(&folder)?;
+    let key: Option<Fingerprint> = name_or_key.parse().ok();
+    let is_it = |peer: &Peer| peer.name == name_or_key || Some(peer.fingerprint) == key;
+    let Some(at) = peers.peers.iter().position(is_it) else {
+        return Err(IdentityError::NoSuchPeer { name: harmless(name_or_key, LONGEST_NAME) });
+    };
+    let peer = peers.peers.remove(at);
+    peers.write(&folder)?;
+    Ok(peer)
 }
 
 /// A name that is safe to print: one line of at most [`LONGEST_NAME`] characters; `None` if nothing is left.
@@ -258,15 +277,16 @@ pub(super) fn write_toml<T: Serialize>(
 impl From<PeerEntry> for Peer {
     /// The file may have been edited, so its names are cleaned too.
     fn from(entry: PeerEntry) -> Self {
+        let may = Permissions { send: entry.may_send, fetch: entry.may_fetch };
         let name = clean_name(&entry.name).unwrap_or_else(|| "unnamed".into());
-        let PeerEntry { fingerprint: key, added, address, may_send, may_fetch, .. } = entry;
-        Self { name, key, added, address, may_send, may_fetch }
+        let PeerEntry { fingerprint, added, address, .. } = entry;
+        Self { name, fingerprint, added, address, may }
     }
 }
 
 impl From<Peer> for PeerEntry {
     fn from(peer: Peer) -> Self {
-        let Peer { name, key: fingerprint, added, address, may_send, may_fetch } = peer;
-        Self { name, fingerprint, added, address, may_send, may_fetch }
+        let Peer { name, fingerprint, added, address, may } = peer;
+        Self { name, fingerprint, added, address, may_send: may.send, may_fetch: may.fetch }
     }
 }

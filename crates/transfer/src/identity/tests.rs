@@ -20,6 +20,8 @@ fn set_mode(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
+const BOTH: Permissions = Permissions { send: true, fetch: true };
+
 #[test]
 fn key_is_private_and_stays_the_same() {
     let (_temporary, directory) = own_directory();
@@ -180,90 +182,83 @@ fn destination_has_a_host_and_a_port() {
     assert!(address(&long).unwrap_err().to_string().len() < 150);
 }
 
-fn key(number: u8) -> Fingerprint {
-    Fingerprint([number; 32])
-}
-
 fn peer(number: u8) -> Peer {
     Peer {
         name: format!("peer {number}"),
-        key: key(number),
+        fingerprint: Fingerprint([number; 32]),
         added: fullbore_time::Tai(1_700_000_000_000_000_000),
         address: None,
-        may_send: true,
-        may_fetch: false,
+        may: Permissions { send: true, fetch: false },
     }
-}
-
-fn own_peers() -> (tempfile::TempDir, Peers) {
-    let (temporary, directory) = own_directory();
-    (temporary, Peers::of(&directory))
 }
 
 #[test]
 fn peers_added_at_once_are_all_kept() {
-    let (_temporary, peers) = own_peers();
+    let (_temporary, directory) = own_directory();
     std::thread::scope(|scope| {
         for number in 0..16 {
-            let peers = &peers;
-            scope.spawn(move || peers.add(peer(number)).unwrap());
+            let directory = &directory;
+            scope.spawn(move || add(directory, peer(number)).unwrap());
         }
     });
-    assert_eq!(peers.all().unwrap().len(), 16);
+    let peers = Peers::load(&directory).unwrap();
+    assert_eq!(peers.iter().count(), 16);
     for number in 0..16 {
-        assert_eq!(peers.find(key(number)).unwrap(), Some(peer(number)));
+        assert_eq!(peers.find(&Fingerprint([number; 32])), Some(&peer(number)));
     }
-    assert_eq!(mode(&peers.directory.join("peers.toml")), 0o600);
-    assert_eq!(peers.remove("peer 3").unwrap(), peer(3));
-    assert_eq!(peers.remove(&key(4).to_string()).unwrap(), peer(4));
-    assert!(matches!(peers.remove("peer 3"), Err(IdentityError::NoSuchPeer { .. })));
-    assert_eq!(peers.all().unwrap().len(), 14);
+    assert_eq!(mode(&directory.join("peers.toml")), 0o600);
+    assert_eq!(remove(&directory, "peer 3").unwrap(), peer(3));
+    assert_eq!(remove(&directory, &Fingerprint([4; 32]).to_string()).unwrap(), peer(4));
+    assert!(matches!(remove(&directory, "peer 3"), Err(IdentityError::NoSuchPeer { .. })));
+    assert_eq!(Peers::load(&directory).unwrap().iter().count(), 14);
 }
 
 #[test]
 fn one_name_and_one_address_belong_to_one_key() {
-    let (_temporary, peers) = own_peers();
-    let host: Destination = "fullbore://host".parse().unwrap();
+    let (_temporary, directory) = own_directory();
     let at = |number| Peer { address: Some("Host:4780".into()), ..peer(number) };
-    assert!(matches!(peers.key_of(&host), Err(IdentityError::Unknown { .. })));
-    peers.add(at(1)).unwrap();
-    let error = peers.add(Peer { name: "peer 1".into(), ..peer(2) }).unwrap_err();
+    add(&directory, at(1)).unwrap();
+    let error = add(&directory, Peer { name: "peer 1".into(), ..peer(2) }).unwrap_err();
     assert!(matches!(error, IdentityError::NameTaken { .. }), "{error}");
-    assert_eq!(peers.key_of(&host).unwrap(), key(1));
-    peers.add(at(2)).unwrap();
-    assert_eq!(peers.key_of(&host).unwrap(), key(2));
-    assert_eq!(peers.find(key(1)).unwrap().unwrap().address, None);
+    let before = Peers::load(&directory).unwrap();
+    assert_eq!(before.at("host:4780").unwrap().fingerprint, Fingerprint([1; 32]));
+    add(&directory, at(2)).unwrap();
+    let peers = Peers::load(&directory).unwrap();
+    assert_eq!(peers.at("host:4780").unwrap().fingerprint, Fingerprint([2; 32]));
+    assert_eq!(peers.named("peer 1").unwrap().address, None);
     let renamed = Peer { name: "bonn".into(), ..at(2) };
-    peers.add(renamed.clone()).unwrap();
-    assert_eq!(peers.find(key(2)).unwrap(), Some(renamed));
+    add(&directory, renamed.clone()).unwrap();
+    assert_eq!(Peers::load(&directory).unwrap().find(&Fingerprint([2; 32])), Some(&renamed));
 }
 
 #[test]
-fn destination_that_was_reached_is_remembered_without_rights() {
-    let (_temporary, peers) = own_peers();
-    let host: Destination = "fullbore://host".parse().unwrap();
-    peers.remember(&host, key(1), "bonn").unwrap();
-    peers.remember(&host, key(1), "other").unwrap();
-    assert_eq!(peers.key_of(&host).unwrap(), key(1));
-    let known = peers.find(key(1)).unwrap().unwrap();
-    assert_eq!((known.name.as_str(), known.may_send, known.may_fetch), ("bonn", false, false));
-    peers.add(peer(2)).unwrap();
-    peers.remember(&host, key(2), "x").unwrap();
-    assert_eq!(peers.key_of(&host).unwrap(), key(2), "the host has a new key");
-    assert!(peers.find(key(2)).unwrap().unwrap().may_send);
+fn host_that_was_reached_is_remembered_without_rights() {
+    let (_temporary, directory) = own_directory();
+    let (first, second) = (Fingerprint([1; 32]), Fingerprint([2; 32]));
+    remember(&directory, first, "bonn", "host:4780").unwrap();
+    remember(&directory, first, "other", "host:4780").unwrap();
+    let peers = Peers::load(&directory).unwrap();
+    let known = peers.at("host:4780").unwrap();
+    assert_eq!((known.name.as_str(), known.may), ("bonn", Permissions::default()));
+    add(&directory, peer(2)).unwrap();
+    remember(&directory, second, "x", "host:4780").unwrap();
+    let peers = Peers::load(&directory).unwrap();
+    let known = peers.at("host:4780").unwrap();
+    assert_eq!((known.fingerprint, known.may), (second, peer(2).may), "the host has a new key");
+    assert_eq!(peers.find(&first).unwrap().address, None);
 }
 
 #[test]
 fn list_with_an_error_is_named_with_its_line() {
-    let (_temporary, peers) = own_peers();
-    peers.add(peer(1)).unwrap();
-    let path = peers.directory.join("peers.toml");
+    let (_temporary, directory) = own_directory();
+    add(&directory, peer(1)).unwrap();
+    let path = directory.join("peers.toml");
     std::fs::write(&path, "[[peer]]\nname = \"a\"\nfingerprint = \"abc\"\n").unwrap();
-    let error = peers.all().unwrap_err();
+    let error = Peers::load(&directory).unwrap_err();
     assert!(error.to_string().contains("line 3"), "{error}");
-    assert!(peers.add(peer(2)).is_err(), "a list that cannot be read is not replaced");
+    assert!(add(&directory, peer(2)).is_err(), "a list that cannot be read is not replaced");
     std::fs::write(&path, vec![b'#'; 5 << 20]).unwrap();
-    assert!(matches!(peers.all(), Err(IdentityError::Large { .. })));
+    assert!(matches!(Peers::load(&directory), Err(IdentityError::Large { .. })));
 }
 
 #[test]
@@ -275,62 +270,67 @@ fn names_from_elsewhere_are_safe_to_print() {
 
 #[test]
 fn invitation_is_redeemed_once_under_concurrency() {
-    let (_temporary, peers) = own_peers();
-    let invitation = peers.invite("a.example", key(99), true, true, DEFAULT_LIFETIME).unwrap();
+    let (_temporary, directory) = own_directory();
+    let host = Identity::load_or_create(&directory).unwrap();
+    let invitation =
+        invite(&directory, "a.example", host.fingerprint(), BOTH, DEFAULT_LIFETIME).unwrap();
     let results: Vec<_> = std::thread::scope(|scope| {
         let try_it = |number: u8| {
-            let (peers, secret) = (&peers, invitation.secret);
-            scope.spawn(move || peers.redeem(secret, key(number), "x").unwrap())
+            let (directory, secret) = (&directory, &invitation.secret);
+            scope.spawn(move || redeem(directory, secret, Fingerprint([number; 32]), "x"))
         };
         let threads: Vec<_> = (0..8).map(try_it).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    let admitted: Vec<Peer> = results.into_iter().flatten().collect();
+    let admitted: Vec<&Peer> = results.iter().flatten().collect();
     assert_eq!(admitted.len(), 1);
-    assert!(admitted[0].may_send && admitted[0].may_fetch);
-    assert_eq!(peers.all().unwrap(), admitted);
+    assert!(results.iter().flatten().all(|peer| peer.may == BOTH));
+    let refused = results.iter().filter(|it| matches!(it, Err(IdentityError::NotInvited))).count();
+    assert_eq!(refused, 7);
+    let peers = Peers::load(&directory).unwrap();
+    assert_eq!(peers.iter().collect::<Vec<_>>(), admitted);
 }
 
 #[test]
 fn secret_is_not_on_the_disk() {
-    let (_temporary, peers) = own_peers();
-    let invitation = peers.invite("a", key(1), true, true, DEFAULT_LIFETIME).unwrap();
-    let path = peers.directory.join("invitations.toml");
-    let stored = std::fs::read_to_string(&path).unwrap();
+    let (_temporary, directory) = own_directory();
+    let key = Identity::load_or_create(&directory).unwrap().fingerprint();
+    let invitation = invite(&directory, "a", key, BOTH, DEFAULT_LIFETIME).unwrap();
+    let stored = std::fs::read_to_string(directory.join("invitations.toml")).unwrap();
     let hex = data_encoding::HEXLOWER.encode(&invitation.secret);
     let code = invitation.to_string();
     assert!(!stored.contains(&hex) && !stored.contains(&code[code.len() - 28..]));
-    assert_eq!(mode(&path), 0o600);
 }
 
 #[test]
 fn invitations_end_and_are_withdrawn() {
-    let (_temporary, peers) = own_peers();
-    let over = peers.invite("a", key(1), true, true, Duration::ZERO).unwrap();
-    let taken = peers.invite("a", key(1), true, true, DEFAULT_LIFETIME).unwrap();
-    let kept = peers.invite("a", key(1), false, true, Duration::MAX).unwrap();
-    let open = peers.open_invitations().unwrap();
+    let (_temporary, directory) = own_directory();
+    let key = Fingerprint([1; 32]);
+    let fetch = Permissions { send: false, fetch: true };
+    let over = invite(&directory, "a", key, BOTH, Duration::ZERO).unwrap();
+    let taken = invite(&directory, "a", key, BOTH, DEFAULT_LIFETIME).unwrap();
+    let kept = invite(&directory, "a", key, fetch, Duration::MAX).unwrap();
+    let open = open_invitations(&directory).unwrap();
     assert_eq!(open.len(), 2, "{open:?}");
-    assert_eq!(
-        (open[1].may_send, open[1].may_fetch, open[1].address.as_str()),
-        (false, true, "a:4780")
-    );
-    assert!(peers.withdraw(&open[0].id).unwrap());
-    assert!(!peers.withdraw(&open[0].id).unwrap());
-    let redeem = |it: &Invitation| peers.redeem(it.secret, key(1), "b").unwrap();
-    assert_eq!(redeem(&over), None);
-    assert_eq!(redeem(&taken), None);
-    assert!(redeem(&kept).is_some_and(|peer| peer.may_fetch && !peer.may_send));
-    assert_eq!(redeem(&kept), None);
+    assert_eq!((open[1].may, open[1].address.as_str()), (fetch, "a:4780"));
+    assert!(withdraw(&directory, &open[0].id).unwrap());
+    assert!(!withdraw(&directory, &open[0].id).unwrap());
+    let redeem = |it: &Invitation| redeem(&directory, &it.secret, key, "b");
+    assert!(matches!(redeem(&over), Err(IdentityError::NotInvited)));
+    assert!(matches!(redeem(&taken), Err(IdentityError::NotInvited)));
+    assert_eq!(redeem(&kept).unwrap().may, fetch);
 }
 
 #[test]
 fn invited_peer_gets_no_name_that_is_taken_and_loses_no_right() {
-    let (_temporary, peers) = own_peers();
-    peers.add(peer(1)).unwrap();
-    let secret = || peers.invite("a", key(9), false, true, DEFAULT_LIFETIME).unwrap().secret;
-    let other = peers.redeem(secret(), key(2), "peer 1\u{1b}").unwrap().unwrap();
+    let (_temporary, directory) = own_directory();
+    add(&directory, peer(1)).unwrap();
+    let fetch = Permissions { send: false, fetch: true };
+    let invited =
+        || invite(&directory, "a", Fingerprint([9; 32]), fetch, DEFAULT_LIFETIME).unwrap();
+    let other =
+        redeem(&directory, &invited().secret, Fingerprint([2; 32]), "peer 1\u{1b}").unwrap();
     assert_eq!(other.name, "peer 1-2");
-    let known = peers.redeem(secret(), key(1), "someone").unwrap().unwrap();
-    assert_eq!((known.name.as_str(), known.may_send, known.may_fetch), ("peer 1", true, true));
+    let known = redeem(&directory, &invited().secret, Fingerprint([1; 32]), "someone").unwrap();
+    assert_eq!((known.name.as_str(), known.may), ("peer 1", BOTH));
 }
