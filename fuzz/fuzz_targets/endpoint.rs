@@ -2,6 +2,7 @@
 #![no_main]
 
 use fullbore_core::endpoint::{Endpoint, LARGEST_DATAGRAM, LONGEST_STRIP, UdpSource, UdpTarget};
+use fullbore_core::hint::Hint;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| check(bytes));
 

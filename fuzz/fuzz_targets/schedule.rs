@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use fullbore_core::hint::Hint;
 use fullbore_core::schedule::{LONGEST, MOST_SCANS, Schedule};
 use fullbore_fuzz::edited;
 

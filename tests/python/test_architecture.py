@@ -61,3 +61,18 @@ def test_unsafe_is_allowed_in_one_place_only():
         assert "[lints]\nworkspace = true\n" in (CRATES / crate / "Cargo.toml").read_text(), crate
     allowing = [file for file in CRATES.rglob("*.rs") if "allow(unsafe_code)" in file.read_text()]
     assert allowing == [CRATES / "linux/src/sys/mod.rs"]
+
+
+def test_advice_of_errors_is_only_in_the_trait_for_it():
+    """A `hint` of a type's own would be shown by no program that knows the trait alone."""
+    inside, outside = [], []
+    for file in CRATES.rglob("*.rs"):
+        block = ""
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            if re.match(r"\s*(pub )?(impl|trait)\b", line):
+                block = line
+            if re.match(r"\s*(pub\S* )?fn hint\(&", line):
+                of_trait = re.search(r"\bHint for |\btrait Hint\b", block)
+                (inside if of_trait else outside).append(f"{file.relative_to(CRATES)}:{number}")
+    assert not outside
+    assert len(inside) > 30

@@ -4,9 +4,11 @@
 //! Other files in a scan's directories stay, and so do these directories. Chunks are removed first and manifests last,
 //! so that an interrupted removal leaves a scan that can be removed again.
 
+use std::borrow::Cow;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use fullbore_core::hint::Hint;
 use fullbore_core::manifest::{
     ACCOUNT_FILE, INDEX_FILE, MANIFEST_FILE, Manifest, Member, SIDE_DIRECTORY, State,
 };
@@ -102,33 +104,32 @@ pub enum Error {
     },
 }
 
-impl Error {
-    /// Returns a hint for the user: the next step.
-    pub fn hint(&self) -> Option<&'static str> {
-        match self {
-            Error::Roots(error) => error.hint(),
-            Error::Lock(error) => error.hint(),
-            Error::Absent { .. } => Some(
+impl Hint for Error {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        Some(Cow::Borrowed(match self {
+            Error::Roots(error) => return error.hint(),
+            Error::Lock(error) => return error.hint(),
+            Error::Absent { .. } => {
                 "name every member with --store; if one is lost for good, --without-absent-members removes what is on \
-                 the others",
-            ),
-            Error::Replaced { .. } => Some(
-                "mount its disk there; if it is lost for good, --without-absent-members removes what is on the others",
-            ),
-            Error::Protected { .. } => Some("`fullbore protect --off SCAN` ends the protection"),
+                 the others"
+            }
+            Error::Replaced { .. } => {
+                "mount its disk there; if it is lost for good, --without-absent-members removes what is on the others"
+            }
+            Error::Protected { .. } => "`fullbore protect --off SCAN` ends the protection",
             Error::Unproven { why: Unproven::Differs | Unproven::Part { .. }, .. } => {
-                Some("give all members with --store; `fullbore info SCAN` shows the receipts")
+                "give all members with --store; `fullbore info SCAN` shows the receipts"
             }
             Error::Unproven { why: Unproven::Unsealed, .. } => {
-                Some("`fullbore recover` seals it if its recorder died")
+                "`fullbore recover` seals it if its recorder died"
             }
-            Error::Unproven { .. } => Some("`fullbore send` copies it, and keeps the receipt"),
-            Error::Needed { .. } => Some(
+            Error::Unproven { .. } => "`fullbore send` copies it, and keeps the receipt",
+            Error::Needed { .. } => {
                 "give all members with --store, or let `fullbore rebuild` restore it; chunk files are plain: copied to \
-                 where one is missed, it is read again",
-            ),
-            Error::File { .. } => Some("fix the cause, then remove the scan again"),
-        }
+                 where one is missed, it is read again"
+            }
+            Error::File { .. } => "fix the cause, then remove the scan again",
+        }))
     }
 }
 

@@ -22,12 +22,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow, bail};
 use clap::parser::ValueSource;
 use clap::{Arg, Command};
+use fullbore_core::hint::with_causes;
 use fullbore_recording::RecordingOptions;
 use fullbore_recording::options::FileError;
 use serde::Deserialize;
 use toml::Value;
 
-use crate::hint::told;
 use crate::logging::Form;
 
 /// The keys of `[record]` that only change what is shown.
@@ -114,10 +114,10 @@ impl FileOptions {
 
     /// The error, with the lines of the options that it names.
     pub fn blame(&self, error: anyhow::Error) -> anyhow::Error {
-        let lines: Vec<String> = self.named_in(&told(&error)).collect();
+        let lines: Vec<String> = self.named_in(&with_causes(&*error)).collect();
         match lines.is_empty() {
             true => error,
-            false => anyhow!("{}\n{}", told(&error), lines.join("\n")),
+            false => anyhow!("{}\n{}", with_causes(&*error), lines.join("\n")),
         }
     }
 

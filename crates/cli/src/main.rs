@@ -22,6 +22,7 @@ use std::process::ExitCode;
 use std::sync::LazyLock;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use fullbore_core::hint::with_causes;
 use fullbore_time::leap;
 
 use config::RecordFile;
@@ -91,7 +92,7 @@ fn main() -> ExitCode {
         Ok(code) => output::judged_by_what_was_told(code),
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            output::say(format_args!("fullbore: {}", hint::told(&error)));
+            output::say(format_args!("fullbore: {}", with_causes(&*error)));
             ExitCode::from(output::REFUSED)
         }
     }

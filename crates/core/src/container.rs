@@ -303,6 +303,7 @@ pub fn rate(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hint::Hint;
 
     #[test]
     fn a_plain_name_is_a_file() {

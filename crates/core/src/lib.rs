@@ -33,3 +33,6 @@ pub mod retention;
 pub mod ring_sim;
 pub mod schedule;
 pub mod units;
+
+#[doc(inline)]
+pub use fullbore_formats::hint;

@@ -1,10 +1,12 @@
 //! Errors of devices.
 
+use std::borrow::Cow;
 use std::io;
 use std::path::PathBuf;
 
 use fullbore_core::completeness::counted;
 use fullbore_core::device::{AddressError, SuperblockError, VolumeError};
+use fullbore_core::hint::Hint;
 use fullbore_core::name::ScanName;
 use fullbore_core::units::ByteSize;
 use fullbore_linux::sys::uring::RingError;
@@ -227,12 +229,11 @@ pub enum Error {
     Broken,
 }
 
-impl Error {
-    /// Advice for the user.
-    pub fn hint(&self) -> Option<String> {
+impl Hint for Error {
+    fn hint(&self) -> Option<Cow<'static, str>> {
         Some(match self {
             Error::Guard(error) => return error.hint(),
-            Error::Address { source, .. } => source.hint(),
+            Error::Address { source, .. } => return source.hint(),
             Error::Busy { .. } => {
                 "end the other recording first; a dead process releases it by itself".into()
             }
@@ -260,15 +261,17 @@ impl Error {
             }
             Error::Divide { .. } => "give smaller chunks, or a larger device".into(),
             Error::NoScan { known, .. } if known.is_empty() => "there are none on it".into(),
-            Error::NoScan { known, .. } => format!("there are {}", known.join(", ")),
+            Error::NoScan { known, .. } => format!("there are {}", known.join(", ")).into(),
             Error::ScanExists { .. } => {
                 "choose another --scan, or remove the old one with `fullbore rm`".into()
             }
-            Error::Unsealed { path, .. } => format!(
+            Error::Unsealed { path, .. } => Cow::Owned(format!(
                 "if it is no longer being recorded: fullbore recover device:{}",
                 path.display()
-            ),
-            Error::OtherChunk { there, .. } => format!("leave chunk= away, or write chunk={there}"),
+            )),
+            Error::OtherChunk { there, .. } => {
+                format!("leave chunk= away, or write chunk={there}").into()
+            }
             Error::NoSpace { .. } | Error::IndexFull { .. } => {
                 "remove scans with `fullbore rm device:…?scan=…`, or record less".into()
             }
@@ -284,7 +287,7 @@ impl Error {
             Error::Streams { .. } => {
                 "record each into a scan of its own, or all of them into a store".into()
             }
-            Error::Ring(error) => error.hint().into(),
+            Error::Ring(error) => return error.hint(),
             Error::Memory { .. } => "ask for less with --buffer".into(),
             Error::Open { path, source } => return named_like_a_stream(path, source),
             Error::Make { .. }

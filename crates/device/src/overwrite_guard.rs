@@ -7,6 +7,7 @@
 //! [`inspect`] lists the existing content. [`clear`] decides, and returns the [`Cleared`] without which no
 //! [`BlockDevice`](super::BlockDevice) is opened for writing.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::{self, File, Metadata};
@@ -15,6 +16,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use fullbore_core::device::{COPY_BYTES, MAGIC, Superblock, SuperblockError, find_index};
+use fullbore_core::hint::Hint;
 use serde::Serialize;
 
 use super::{loop_device, signature};
@@ -202,9 +204,8 @@ pub enum GuardError {
     },
 }
 
-impl GuardError {
-    /// Advice for the user.
-    pub fn hint(&self) -> Option<String> {
+impl Hint for GuardError {
+    fn hint(&self) -> Option<Cow<'static, str>> {
         match self {
             GuardError::Look { path, source } if source.kind() == io::ErrorKind::NotFound => {
                 Some(match path.starts_with("/dev") {
@@ -224,10 +225,10 @@ impl GuardError {
             GuardError::NoDevice { .. } => {
                 Some("for a directory use --store; a device is something like /dev/nvme0n1".into())
             }
-            GuardError::ReadOnly { path } => Some(format!(
+            GuardError::ReadOnly { path } => Some(Cow::Owned(format!(
                 "`blockdev --setrw {}` lifts that, unless a switch on the drive does it",
                 path.display()
-            )),
+            ))),
             GuardError::Occupied { path, findings } => {
                 let path = path.display();
                 let scans = match survives(findings) {
@@ -237,28 +238,28 @@ impl GuardError {
                     ),
                     false => String::new(),
                 };
-                Some(format!(
+                Some(Cow::Owned(format!(
                     "if all its data can be lost{scans}, repeat its name: --overwrite {path}"
-                ))
+                )))
             }
             GuardError::InUse { .. } => Some(
                 "unmount it, or remove it from its holder; --overwrite does not help here".into(),
             ),
             GuardError::OtherName { path, .. } => {
-                Some(format!("give the exact name: --overwrite {}", path.display()))
+                Some(Cow::Owned(format!("give the exact name: --overwrite {}", path.display())))
             }
         }
     }
 }
 
 /// Advice for a path below a device, as if the device were a directory of scans.
-pub(super) fn named_like_a_stream(path: &Path, source: &io::Error) -> Option<String> {
+pub(super) fn named_like_a_stream(path: &Path, source: &io::Error) -> Option<Cow<'static, str>> {
     let (device, scan) = (path.parent()?, path.file_name()?.to_str()?);
     (source.kind() == io::ErrorKind::NotADirectory).then(|| {
-        format!(
+        Cow::Owned(format!(
             "a scan on a device is named by ?scan=NAME: device:{}?scan={scan}",
             device.display()
-        )
+        ))
     })
 }
 

@@ -1,12 +1,12 @@
 //! Errors: a recording could not be armed, or did not end well.
 
-#[cfg(feature = "hdf5")]
 use std::borrow::Cow;
 use std::io;
 use std::path::PathBuf;
 
 use fullbore_capture::PortError;
 use fullbore_core::completeness::counted;
+use fullbore_core::hint::Hint;
 use fullbore_core::memory_budget::MemoryBudget;
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::redundancy::Scheme;
@@ -300,101 +300,93 @@ impl RecordError {
                 | Self::SmallBuffer { .. }
         )
     }
+}
 
-    /// Returns advice on what to do next.
-    pub fn hint(&self) -> Option<String> {
-        Some(match self {
-            RecordError::NoSource => "give one, for example udp://0.0.0.0:46220?format=vdif".into(),
-            RecordError::NoSink => "give a directory with --store, or a file with --to".into(),
+impl Hint for RecordError {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        Some(Cow::Borrowed(match self {
+            RecordError::NoSource => "give one, for example udp://0.0.0.0:46220?format=vdif",
+            RecordError::NoSink => "give a directory with --store, or a file with --to",
             RecordError::SamePlace { .. } => {
-                "give each place once: a second copy goes to another file, disk or directory".into()
+                "give each place once: a second copy goes to another file, disk or directory"
             }
-            RecordError::NoMember => "give a directory with --store".into(),
+            RecordError::NoMember => "give a directory with --store",
             RecordError::Redundancy { scheme, members } => {
-                let data = members.saturating_sub(usize::from(scheme.parity));
-                match data {
-                    0 => "name more directories with --store, each on a disk of its own".into(),
-                    data => format!(
-                        "name more directories with --store, or take parity:{data}+{}",
-                        scheme.parity
-                    ),
+                match members.saturating_sub(usize::from(scheme.parity)) {
+                    0 => "name more directories with --store, each on a disk of its own",
+                    data => {
+                        return Some(Cow::Owned(format!(
+                            "name more directories with --store, or take parity:{data}+{}",
+                            scheme.parity
+                        )));
+                    }
                 }
             }
-            RecordError::SameName { .. } => "tell them apart with name=… in the endpoint".into(),
+            RecordError::SameName { .. } => "tell them apart with name=… in the endpoint",
             RecordError::SameSource { .. } => {
-                "give each source once; it can be one stream of a recording".into()
+                "give each source once; it can be one stream of a recording"
             }
             RecordError::SamePort { .. } => {
-                "give each port once: all streams that come to it are recorded".into()
+                "give each port once: all streams that come to it are recorded"
             }
-            RecordError::SameMember { .. } => "name each directory of the disk set once".into(),
+            RecordError::SameMember { .. } => "name each directory of the disk set once",
             RecordError::SameIdentity { .. } => {
                 "one directory mounted twice is given once; of a copied disk, remove \
                  .fullbore/member.json"
-                    .into()
             }
-            RecordError::Cpu { .. } => "`taskset -cp $$` shows them, and `lscpu -e` all".into(),
+            RecordError::Cpu { .. } => "`taskset -cp $$` shows them, and `lscpu -e` all",
             RecordError::Chunk { .. } => {
-                "smaller chunks need smaller blocks: block=64KiB in the source".into()
+                "smaller chunks need smaller blocks: block=64KiB in the source"
             }
-            RecordError::Past { .. } => "give a future time, in UTC".into(),
+            RecordError::Past { .. } => "give a future time, in UTC",
             RecordError::Member(error) => return error.hint(),
             RecordError::ScanExists { recording: true, .. } => {
-                "choose another --scan, or stop that recording first".into()
+                "choose another --scan, or stop that recording first"
             }
             RecordError::ScanExists { .. } => {
                 "choose another --scan; `fullbore ls` shows the state of this one, and `fullbore rm` removes a \
                  finished one"
-                    .into()
             }
             RecordError::NoSpace { .. } | RecordError::NoRoom { .. } => {
-                "free some space (`fullbore ls` shows what is there), or record less".into()
+                "free some space (`fullbore ls` shows what is there), or record less"
             }
             RecordError::Port(PortError::Listen(error)) => match error.source.kind() {
-                io::ErrorKind::AddrInUse => {
-                    "another program listens there; `ss -ulnp` shows which".into()
-                }
+                io::ErrorKind::AddrInUse => "another program listens there; `ss -ulnp` shows which",
                 io::ErrorKind::AddrNotAvailable => {
-                    "no interface of this host has that address; `ip addr` lists them".into()
+                    "no interface of this host has that address; `ip addr` lists them"
                 }
-                io::ErrorKind::PermissionDenied => {
-                    "ports below 1024 need the right to bind them".into()
-                }
+                io::ErrorKind::PermissionDenied => "ports below 1024 need the right to bind them",
                 _ => return None,
             },
             RecordError::Memory { .. } | RecordError::Port(PortError::Memory { .. }) => {
-                "ask for less with --buffer".into()
+                "ask for less with --buffer"
             }
             RecordError::MemorySum { .. } => {
                 "ride out shorter stalls with --buffer, measure the stalls of these disks with \
                  `fullbore bench disk`, or record fewer sources"
-                    .into()
             }
-            RecordError::SmallBuffer { sources: 1, .. } => "give more with --buffer".into(),
-            RecordError::SmallBuffer { .. } => "give more with --buffer, or fewer sources".into(),
+            RecordError::SmallBuffer { sources: 1, .. } => "give more with --buffer",
+            RecordError::SmallBuffer { .. } => "give more with --buffer, or fewer sources",
             RecordError::Device(error) => return error.hint(),
             RecordError::Place(error) => return error.hint(),
             RecordError::FileExists { .. } => {
-                "give ?existing=overwrite to replace it, or ?existing=append to continue it".into()
+                "give ?existing=overwrite to replace it, or ?existing=append to continue it"
             }
-            RecordError::NotPlain { .. } => "record with --to device:PATH".into(),
-            RecordError::Terminal => {
-                "send it into a pipe or a file, or record with --to file:PATH".into()
-            }
+            RecordError::NotPlain { .. } => "record with --to device:PATH",
+            RecordError::Terminal => "send it into a pipe or a file, or record with --to file:PATH",
             RecordError::OneStream { .. } => {
-                "record one source at a time, or all of them into a store".into()
+                "record one source at a time, or all of them into a store"
             }
-            RecordError::Overwritten { .. } => "record into another file".into(),
-            RecordError::Panda(error) => return error.hint().map(str::to_owned),
+            RecordError::Overwritten { .. } => "record into another file",
+            RecordError::Panda(error) => return error.hint(),
             #[cfg(feature = "hdf5")]
-            RecordError::Container(error) => return error.hint().map(Cow::into_owned),
-            RecordError::Writer(error) => error.hint().into(),
+            RecordError::Container(error) => return error.hint(),
+            RecordError::Writer(error) => return error.hint(),
             RecordError::Left { .. } => {
                 "once the member answers again, `fullbore recover --all` seals what was written"
-                    .into()
             }
             _ => return None,
-        })
+        }))
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fullbore_core::device::{AddressError, BytesStream, DeviceEnd, Ending, Flush, Word};
+use fullbore_core::hint::Hint;
 use fullbore_core::manifest::State;
 use fullbore_core::name::ScanName;
 use fullbore_core::pattern::{Diagnosis, Pattern};

@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 pub mod framed;
+pub mod hint;
 pub mod mark5b;
 pub mod panda;
 pub mod sequence;

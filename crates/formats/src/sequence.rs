@@ -3,10 +3,13 @@
 //! A VTP or `udps` datagram begins with a 64-bit packet sequence number ([`Field::PSN`]). Any other format can be
 //! counted too if the position of its counter is known.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+
+use crate::hint::Hint;
 
 /// The position of a counter in a datagram. Written `0:8:le`: offset, width, byte order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -43,10 +46,9 @@ pub enum FieldError {
     },
 }
 
-impl FieldError {
-    /// Returns a suggestion for the user.
-    pub fn hint(&self) -> &'static str {
-        "write offset, width in bytes and byte order, for example 0:8:le or 42:4:be"
+impl Hint for FieldError {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        Some("write offset, width in bytes and byte order, for example 0:8:le or 42:4:be".into())
     }
 }
 
@@ -248,7 +250,7 @@ mod tests {
         assert_eq!(error("65536:8:le"), FieldError::Offset { offset: 65_536 });
         for text in ["", "0", "0:8", "0:8:xe", "-1:8:le", "0:8:le:4", "a:b:c"] {
             assert!(matches!(error(text), FieldError::Form { .. }), "{text}");
-            assert!(error(text).hint().contains("0:8:le"));
+            assert!(error(text).hint().unwrap().contains("0:8:le"));
         }
     }
 

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use fullbore_core::account::Verdict;
+use fullbore_core::hint::Hint;
 use fullbore_formats::panda::header::{Field, Header, Kind, Process, Scaling};
 use fullbore_hdf5::{
     self as hdf5, BytesFile, Compression, Ending, Existing, Form, Options, PandaFile, Report, Shape,

@@ -46,6 +46,7 @@ use std::time::Duration;
 use fullbore_core::account::{Account, Verdict};
 use fullbore_core::completeness::{Completeness, Status};
 use fullbore_core::container::Template;
+use fullbore_core::hint::Hint;
 use fullbore_core::manifest::{Format, State};
 use fullbore_core::panda::AcquisitionResult;
 use fullbore_formats::panda::{Ending as EndOfData, HeaderError, columns};
@@ -459,14 +460,6 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns advice on what to do next.
-    pub fn hint(&self) -> Option<Cow<'static, str>> {
-        match self {
-            Error::Place(error) => error.hint().map(Cow::Owned),
-            other => other.fixed_hint().map(Cow::Borrowed),
-        }
-    }
-
     /// True if the file system has no space for more data, or allows no more.
     pub fn is_disk_full(&self) -> bool {
         match self {
@@ -488,31 +481,32 @@ impl Error {
             None => told,
         }
     }
+}
 
-    fn fixed_hint(&self) -> Option<&'static str> {
-        match self {
-            Error::Exists { .. } => Some(
-                "give another name, or ?existing=append or ?existing=overwrite (`panda record`: --existing)",
-            ),
-            full if full.is_disk_full() => Some(FULL),
-            Error::Open { source, .. } if says(source, file::MARKED) => Some(
-                "another program writes it; if that program has died, use `fullbore recover FILE`",
-            ),
+impl Hint for Error {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        Some(Cow::Borrowed(match self {
+            Error::Place(error) => return error.hint(),
+            Error::Exists { .. } => {
+                "give another name, or ?existing=append or ?existing=overwrite (`panda record`: --existing)"
+            }
+            full if full.is_disk_full() => FULL,
+            Error::Open { source, .. } if says(source, file::MARKED) => {
+                "another program writes it; if that program has died, use `fullbore recover FILE`"
+            }
             Error::Open { source, .. } if says(source, &["unable to lock", "errno = 11"]) => {
-                Some("another program has it open: close it there, or give another name")
+                "another program has it open: close it there, or give another name"
             }
-            Error::NotHdf5 { .. } => Some("give another name"),
+            Error::NotHdf5 { .. } => "give another name",
             Error::InUse { .. } => {
-                Some("stop the programs that use it first; a program that died holds no lock")
+                "stop the programs that use it first; a program that died holds no lock"
             }
-            Error::Compressed { .. } => Some(
-                "leave the compression out: data that is added gets the compression of the file",
-            ),
-            Error::Differs { .. } => {
-                Some("give another file, or a template with %d for one file each")
+            Error::Compressed { .. } => {
+                "leave the compression out: data that is added gets the compression of the file"
             }
-            _ => None,
-        }
+            Error::Differs { .. } => "give another file, or a template with %d for one file each",
+            _ => return None,
+        }))
     }
 }
 

@@ -494,6 +494,7 @@ fn read_back(
 #[cfg(test)]
 mod tests {
     use fullbore_core::account::Verdict;
+    use fullbore_core::hint::Hint;
     use fullbore_formats::panda::{Field, Kind, Process, Scaling};
     use proptest::prelude::*;
 

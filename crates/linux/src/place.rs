@@ -1,9 +1,11 @@
 //! Places of files that are to be made: checked before any work, and refused in plain words.
 
+use std::borrow::Cow;
 use std::fs::OpenOptions;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use fullbore_core::hint::Hint;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 
@@ -50,24 +52,24 @@ impl PlaceError {
     pub fn new(path: &Path, source: io::Error) -> Self {
         Self { path: path.to_owned(), obstacle: obstacle(path, source) }
     }
+}
 
-    /// Returns advice on what to do next.
-    pub fn hint(&self) -> Option<String> {
+impl Hint for PlaceError {
+    fn hint(&self) -> Option<Cow<'static, str>> {
         let path = self.path.display();
         Some(match &self.obstacle {
-            Obstacle::NoDirectory(folder) => {
-                format!("make it with `mkdir -p {}`, or give another place", folder.display())
-            }
-            Obstacle::NotADirectory(_) => "give a place in a directory".to_owned(),
-            Obstacle::IsADirectory => {
-                format!(
-                    "give the name of a file in it: {}/NAME",
-                    path.to_string().trim_end_matches('/')
-                )
-            }
-            Obstacle::Exists => "give another name, or remove the file".to_owned(),
-            Obstacle::ReadOnly => "give a place on another file system".to_owned(),
-            Obstacle::Permission(_) => "give a place that this user may write to".to_owned(),
+            Obstacle::NoDirectory(folder) => Cow::Owned(format!(
+                "make it with `mkdir -p {}`, or give another place",
+                folder.display()
+            )),
+            Obstacle::NotADirectory(_) => "give a place in a directory".into(),
+            Obstacle::IsADirectory => Cow::Owned(format!(
+                "give the name of a file in it: {}/NAME",
+                path.to_string().trim_end_matches('/')
+            )),
+            Obstacle::Exists => "give another name, or remove the file".into(),
+            Obstacle::ReadOnly => "give a place on another file system".into(),
+            Obstacle::Permission(_) => "give a place that this user may write to".into(),
             Obstacle::Kernel(_) => return None,
         })
     }

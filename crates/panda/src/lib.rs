@@ -11,10 +11,12 @@ pub mod capture;
 mod control;
 mod data;
 
+use std::borrow::Cow;
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
+use fullbore_core::hint::Hint;
 use fullbore_formats::panda::{codec, control as lines};
 use socket2::{SockRef, TcpKeepalive};
 
@@ -134,26 +136,27 @@ impl Error {
     pub fn is_of_connection(&self) -> bool {
         matches!(self, Error::Connection { .. } | Error::Closed { .. } | Error::Silent { .. })
     }
+}
 
-    /// Advice for the user.
-    pub fn hint(&self) -> Option<&'static str> {
-        match self {
+impl Hint for Error {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        Some(Cow::Borrowed(match self {
             Error::Connect { .. } | Error::NoAddress { .. } => {
-                Some("a PandA listens on ports 8888 and 8889; try `ping`, and open its web page")
+                "a PandA listens on ports 8888 and 8889; try `ping`, and open its web page"
             }
-            Error::Refused { request, .. } if request.contains("PCAP.ARM") => Some(
-                "an acquisition is running, a reader still drains the last one, or no field is captured",
-            ),
+            Error::Refused { request, .. } if request.contains("PCAP.ARM") => {
+                "an acquisition is running, a reader still drains the last one, or no field is captured"
+            }
             Error::Fruitless { .. } => {
-                Some("check whether another program reads from it, and open its web page")
+                "check whether another program reads from it, and open its web page"
             }
             Error::Untold { .. } => {
-                Some("disarm it (`*PCAP.DISARM=`), check its control port, and record again")
+                "disarm it (`*PCAP.DISARM=`), check its control port, and record again"
             }
-            Error::LargeFrame { .. } => Some("give more block memory with --buffer"),
-            Error::Data(error) => error.hint(),
-            _ => None,
-        }
+            Error::LargeFrame { .. } => "give more block memory with --buffer",
+            Error::Data(error) => return error.hint(),
+            _ => return None,
+        }))
     }
 }
 
@@ -186,14 +189,6 @@ fn prepare(socket: &TcpStream) -> io::Result<()> {
 /// True if the read only timed out.
 pub fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
-}
-
-/// An error with its causes, in one line.
-pub fn with_cause(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(source) => format!("{error}: {}", with_cause(source)),
-        None => error.to_string(),
-    }
 }
 
 /// The rest of `timeouts` since `begun`, never zero: a timeout of zero would wait for ever.

@@ -11,7 +11,8 @@
 //! ```
 //!
 //! There is no global state, no signal handler and no printing: a program can have several recordings, one after the
-//! other or at the same time. Errors are typed, with advice apart from them (`hint`). The engine logs with `tracing`.
+//! other or at the same time. Errors are typed, with advice apart from them ([`Hint`](fullbore_core::hint::Hint)). The
+//! engine logs with `tracing`.
 //!
 //! | module or type | content |
 //! |---|---|

@@ -3,10 +3,13 @@
 //! Nothing here is used unless a program calls it: [`RecordingOptions::resolve`](crate::RecordingOptions::resolve) takes
 //! the directories from the options alone.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+use fullbore_core::hint::Hint;
 
 /// Directories cannot be a store.
 #[derive(Debug, thiserror::Error)]
@@ -29,13 +32,12 @@ pub enum StoreError {
     NoHome,
 }
 
-impl StoreError {
-    /// Returns advice on what to do next.
-    pub fn hint(&self) -> Option<&'static str> {
-        match self {
-            Self::NotUtf8 { .. } => Some("rename the directory, or mount its disk in another one"),
-            Self::Twice { .. } | Self::NoHome => None,
-        }
+impl Hint for StoreError {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        Some(Cow::Borrowed(match self {
+            Self::NotUtf8 { .. } => "rename the directory, or mount its disk in another one",
+            Self::Twice { .. } | Self::NoHome => return None,
+        }))
     }
 }
 

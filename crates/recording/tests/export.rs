@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fullbore_core::container::Hdf5Target;
+use fullbore_core::hint::Hint;
 use fullbore_core::name::ScanName;
 use fullbore_hdf5 as hdf5;
 use fullbore_linux::stop_handle::StopHandle;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use fullbore_core::hint::Hint;
 use fullbore_core::memory_budget::MeasuredDisks;
 use fullbore_linux::clock::Clock;
 use fullbore_recording::session::ScanOutcome;

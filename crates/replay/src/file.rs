@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 
+use fullbore_core::hint::with_causes;
 use fullbore_formats::framed::{FrameCodec, FrameKind};
 use fullbore_formats::vdif::{Header, Timeline};
 use fullbore_linux::read_at::ReadAt;
@@ -244,12 +245,6 @@ fn read_at(
     })
 }
 
-/// An error with its cause.
-fn in_full(error: &FileError) -> String {
-    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
-    format!("{error}{}", cause.unwrap_or_default())
-}
-
 /// Starts a thread that reads the whole frames of a file from its start, once for each request.
 fn read_ahead(
     path: &Path,
@@ -318,7 +313,7 @@ impl FrameSource for FrameFile {
                     // took.
                     memory = Vec::new();
                     if self.losses.len() < MOST_LOSSES {
-                        self.losses.push(in_full(&error));
+                        self.losses.push(with_causes(&error));
                     }
                 }
                 Err(_) => return Ok(false),

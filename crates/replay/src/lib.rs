@@ -26,6 +26,7 @@ pub mod pace;
 mod sent;
 mod stored;
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io::IoSlice;
@@ -33,6 +34,7 @@ use std::ops::RangeInclusive;
 use std::time::Instant;
 
 use fullbore_core::endpoint::UdpTarget;
+use fullbore_core::hint::Hint;
 use fullbore_core::units::ByteRate;
 use fullbore_formats::framed::FrameCodec;
 use fullbore_formats::vdif::Second;
@@ -219,17 +221,16 @@ pub enum Error {
     Send(#[from] send::Error),
 }
 
-impl Error {
-    /// Advice for the user.
-    pub fn hint(&self) -> Option<&'static str> {
-        match self {
-            Error::NoTime { .. } => Some("give a rate, such as --rate 2Gbit/s, or --flat-out"),
+impl Hint for Error {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        Some(Cow::Borrowed(match self {
+            Error::NoTime { .. } => "give a rate, such as --rate 2Gbit/s, or --flat-out",
             Error::Factor { .. } | Error::Rate { .. } => {
-                Some("use --flat-out to send as fast as possible")
+                "use --flat-out to send as fast as possible"
             }
-            Error::Send(error) => error.hint(),
-            _ => None,
-        }
+            Error::Send(error) => return error.hint(),
+            _ => return None,
+        }))
     }
 }
 

@@ -4,12 +4,14 @@
 //! scan may have been rebuilt without a member that is attached again.
 //! A directory with the name of a scan but no readable manifest is listed as *broken*, because it may hold data.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::thread;
 
 use fullbore_core::account::Verdict;
 use fullbore_core::completeness::Completeness;
+use fullbore_core::hint::Hint;
 use fullbore_core::layout::chunk_number;
 use fullbore_core::manifest::{INDEX_FILE, MANIFEST_FILE, Manifest, SIDE_DIRECTORY, State};
 use fullbore_core::name::{Name, ScanName};
@@ -144,15 +146,14 @@ pub enum Error {
     Stream(#[from] fullbore_core::name::Error),
 }
 
-impl Error {
-    /// Returns a hint for the user: the next step.
-    pub fn hint(&self) -> Option<&'static str> {
-        match self {
-            Error::Roots(error) => error.hint(),
-            Error::NoScan { .. } => Some("`fullbore ls` lists the scans of a store"),
-            Error::Ambiguous { .. } => Some("write more of the name"),
-            Error::Stream(_) => None,
-        }
+impl Hint for Error {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        Some(Cow::Borrowed(match self {
+            Error::Roots(error) => return error.hint(),
+            Error::NoScan { .. } => "`fullbore ls` lists the scans of a store",
+            Error::Ambiguous { .. } => "write more of the name",
+            Error::Stream(_) => return None,
+        }))
     }
 }
 

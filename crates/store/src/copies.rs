@@ -7,12 +7,14 @@
 //! The file is replaced as a whole, under a lock of its directory. Readers join the files of all members, so a member
 //! that was away does not lose a receipt.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use fullbore_core::hint::Hint;
 use fullbore_core::index::Block;
 use fullbore_core::manifest::{Manifest, State};
 use fullbore_core::name::ScanName;
@@ -183,11 +185,10 @@ pub enum Error {
     },
 }
 
-impl Error {
-    /// Returns a hint for the user: the next step.
-    pub fn hint(&self) -> Option<std::borrow::Cow<'static, str>> {
+impl Hint for Error {
+    fn hint(&self) -> Option<Cow<'static, str>> {
         match self {
-            Error::Scan(error) => error.hint().map(Into::into),
+            Error::Scan(error) => error.hint(),
             Error::OtherScan { .. } => None,
             Error::Write { .. } => Some("is the member full, or read-only?".into()),
         }

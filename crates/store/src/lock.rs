@@ -4,12 +4,14 @@
 //! was left by a recorder that died. A manifest is never written in place: the new file is locked before it replaces
 //! the old one, so the scan is locked at every moment.
 
+use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use fullbore_core::hint::Hint;
 use fullbore_core::manifest::{MANIFEST_FILE, Manifest, SIDE_DIRECTORY};
 use fullbore_linux::regular_file;
 use rustix::fs::{FlockOperation, flock};
@@ -44,13 +46,12 @@ pub enum Error {
     },
 }
 
-impl Error {
-    /// Returns a hint for the user: the next step.
-    pub fn hint(&self) -> Option<&'static str> {
+impl Hint for Error {
+    fn hint(&self) -> Option<Cow<'static, str>> {
         match self {
-            Error::Held { .. } => {
-                Some("stop the recording first; the lock of a dead process is released by itself")
-            }
+            Error::Held { .. } => Some(
+                "stop the recording first; the lock of a dead process is released by itself".into(),
+            ),
             Error::Lock { .. } | Error::Write { .. } => None,
         }
     }

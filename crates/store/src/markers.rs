@@ -13,12 +13,14 @@
 //! The position of a stream at the marked moment is read from the index, without the recorder. If that position is not
 //! on the disk yet, `mark` looks for it a little longer and appends it in a second line.
 
+use std::borrow::Cow;
 use std::fs::OpenOptions;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use fullbore_core::hint::Hint;
 use fullbore_core::manifest::{MANIFEST_FILE, Manifest, State};
 use fullbore_core::marker::{self, MARKERS_FILE, Marker, Position, Text};
 use fullbore_core::name::ScanName;
@@ -139,21 +141,18 @@ pub enum Error {
     Manifest(#[from] lock::Error),
 }
 
-impl Error {
-    /// Returns a hint for the user: the next step.
-    pub fn hint(&self) -> Option<&'static str> {
-        match self {
-            Error::Scan(error) => error.hint(),
-            Error::Manifest(error) => error.hint(),
-            Error::Elsewhen { .. } => {
-                Some("times are UTC, by the clock of the host that recorded it")
-            }
-            Error::NoStream { .. } => None,
-            Error::WhichStream { .. } => Some("name one: --position STREAM:BYTES"),
-            Error::NoByte { .. } => Some("`fullbore info` shows the number of bytes"),
-            Error::Full { .. } => Some("keep further notes elsewhere, for example in a logbook"),
-            Error::Write { .. } => Some("is the member full, or read-only?"),
-        }
+impl Hint for Error {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        Some(Cow::Borrowed(match self {
+            Error::Scan(error) => return error.hint(),
+            Error::Manifest(error) => return error.hint(),
+            Error::Elsewhen { .. } => "times are UTC, by the clock of the host that recorded it",
+            Error::NoStream { .. } => return None,
+            Error::WhichStream { .. } => "name one: --position STREAM:BYTES",
+            Error::NoByte { .. } => "`fullbore info` shows the number of bytes",
+            Error::Full { .. } => "keep further notes elsewhere, for example in a logbook",
+            Error::Write { .. } => "is the member full, or read-only?",
+        }))
     }
 }
 

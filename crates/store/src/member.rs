@@ -1,11 +1,13 @@
 //! A member of a disk set: a directory, its identity, and the capabilities of its file system.
 
+use std::borrow::Cow;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use fullbore_core::hint::Hint;
 use fullbore_core::layout::ALIGNMENT;
 use fullbore_core::manifest::SIDE_DIRECTORY;
 use fullbore_core::units::ByteSize;
@@ -99,45 +101,45 @@ impl MemberError {
             Self::ScanExists { .. } => "a scan of this name exists there already".to_owned(),
         }
     }
+}
 
-    /// Returns a hint for the user: the next step.
-    pub fn hint(&self) -> Option<String> {
-        match self {
+impl Hint for MemberError {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        Some(Cow::Borrowed(match self {
             Self::Open { source, path } if source.kind() == io::ErrorKind::NotFound => {
-                Some(format!("make it first: mkdir -p {}", path.display()))
+                return Some(Cow::Owned(format!("make it first: mkdir -p {}", path.display())));
             }
-            Self::Open { .. } => Some("check the permissions of the directories above it".into()),
-            Self::NotADirectory { .. } => Some("a member is a directory on a mounted disk".into()),
-            Self::NotText { .. } => {
-                Some("rename the directory, or mount its disk in another one".into())
-            }
-            Self::NotWritable { source, .. } => Some(match source.kind() {
+            Self::Open { .. } => "check the permissions of the directories above it",
+            Self::NotADirectory { .. } => "a member is a directory on a mounted disk",
+            Self::NotText { .. } => "rename the directory, or mount its disk in another one",
+            Self::NotWritable { source, .. } => match source.kind() {
                 io::ErrorKind::ReadOnlyFilesystem => {
                     "it is mounted read-only: look into the kernel's log for an error of the disk, \
                      then mount it again for writing"
-                        .into()
                 }
                 io::ErrorKind::StorageFull => {
-                    "the file system is full: remove scans with `fullbore rm`".into()
+                    "the file system is full: remove scans with `fullbore rm`"
                 }
                 io::ErrorKind::NotFound => {
-                    "no file can be made there: it is not a file system for files".into()
+                    "no file can be made there: it is not a file system for files"
                 }
-                _ => "check its owner and permissions".into(),
-            }),
-            Self::Identity { path, .. } => Some(format!(
-                "write {{\"uuid\":\"…\"}} and a line feed into it, with the uuid that manifest.json of any scan there lists for \
-                 this member; if no recording on this disk is needed any more, remove {}",
-                path.display()
-            )),
-            Self::NotBack { .. } => None,
-            Self::Missed { .. } => Some(
-                "mount it; if a new disk takes its place, say so once with --new-member DIR".into(),
-            ),
-            Self::ScanExists { .. } => {
-                Some("choose another scan name, or remove that scan with `fullbore rm`".into())
+                _ => "check its owner and permissions",
+            },
+            Self::Identity { path, .. } => {
+                return Some(Cow::Owned(format!(
+                    "write {{\"uuid\":\"…\"}} and a line feed into it, with the uuid that manifest.json of any scan there \
+                     lists for this member; if no recording on this disk is needed any more, remove {}",
+                    path.display()
+                )));
             }
-        }
+            Self::NotBack { .. } => return None,
+            Self::Missed { .. } => {
+                "mount it; if a new disk takes its place, say so once with --new-member DIR"
+            }
+            Self::ScanExists { .. } => {
+                "choose another scan name, or remove that scan with `fullbore rm`"
+            }
+        }))
     }
 }
 

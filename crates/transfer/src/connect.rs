@@ -16,7 +16,7 @@ use crate::channel::{Channel, Closer, LinkSettings, LinkStatus};
 use crate::connections::Connections;
 use crate::error::TransferError;
 use crate::governor::{Allowance, Governor, Limits};
-use crate::identity::{Destination, Identity, Peers};
+use crate::identity::{self, Destination, Fingerprint, Identity, Peers};
 use crate::outgoing::Outgoing;
 use crate::protocol::{Message, Role};
 use crate::receive::{self, Arrival, Receiving, Taken};
@@ -121,16 +121,30 @@ impl Client {
 
     /// Connects and greets. The server becomes known by an invitation.
     fn connect(&self, role: Role) -> Result<(Channel, String), TransferError> {
-        let peers = Peers::of(&self.settings.config);
-        let key = peers.key_of(&self.destination)?;
-        let address = &self.destination.address;
-        let mut channel = Channel::connect(address, &self.identity, key, &self.settings.link)?;
-        let secret = self.destination.invitation.as_ref().map(|invitation| invitation.secret);
-        let name = greet(&mut channel, role, secret, address)?;
+        let invitation = self.destination.invitation.as_ref();
+        let (address, key) = match invitation {
+            Some(invitation) => (invitation.address.clone(), invitation.key),
+            None => self.known()?,
+        };
+        let mut channel = Channel::connect(&address, &self.identity, key, &self.settings.link)?;
+        let secret = invitation.map(|invitation| invitation.secret);
+        let name = greet(&mut channel, role, secret, &address)?;
         if secret.is_some() {
-            peers.remember(&self.destination, key, &name)?;
+            identity::remember(&self.settings.config, key, &name, &address)?;
         }
         Ok((channel, name))
+    }
+
+    /// The address and the key of a known server, by its address or its name.
+    fn known(&self) -> Result<(String, Fingerprint), TransferError> {
+        let address = &self.destination.address;
+        let peers = Peers::load(&self.settings.config)?;
+        let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
+        let by_name = || peers.named(host).filter(|peer| peer.address.is_some());
+        let Some(peer) = peers.at(address).or_else(by_name) else {
+            return Err(TransferError::UnknownSite { address: address.clone() });
+        };
+        Ok((peer.address.clone().unwrap_or_else(|| address.clone()), peer.fingerprint))
     }
 
     /// Sends a scan, and keeps the receipt beside it.

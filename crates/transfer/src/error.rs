@@ -4,9 +4,10 @@ use std::borrow::Cow;
 use std::io;
 use std::net::SocketAddr;
 
+use fullbore_core::hint::Hint;
 use fullbore_core::name::ScanName;
-use fullbore_store::{MemberError, copies};
 use fullbore_store::landing::LandingError;
+use fullbore_store::{MemberError, copies};
 
 use crate::channel::ChannelError;
 use crate::identity::{Fingerprint, IdentityError};
@@ -105,6 +106,12 @@ pub enum TransferError {
         /// Its key.
         key: Fingerprint,
     },
+    /// A server that this end does not know.
+    #[error("the key of {address} is not known here")]
+    UnknownSite {
+        /// Its address.
+        address: String,
+    },
     /// A member of the disk set cannot be used.
     #[error(transparent)]
     Member(#[from] MemberError),
@@ -117,16 +124,30 @@ pub enum TransferError {
 }
 
 impl TransferError {
-    /// Returns a hint for the user: the next step.
-    pub fn hint(&self) -> Option<Cow<'static, str>> {
+    /// Returns true if the same attempt can succeed later without anybody's help.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Channel(ChannelError::Tls { source: rustls::Error::DecryptError, .. }) => true,
+            Self::Channel(error) => error.may_pass(),
+            Self::Silent { .. } | Self::Ended { .. } => true,
+            Self::Refused { refusal, .. } => {
+                matches!(refusal, Refusal::Busy | Refusal::NoRoom | Refusal::Failed)
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Hint for TransferError {
+    fn hint(&self) -> Option<Cow<'static, str>> {
         match self {
             Self::Channel(error) => error.hint(),
             Self::Identity(error) => error.hint(),
             Self::Outgoing(error) => error.hint(),
             Self::Landing(error) => error.hint(),
-            Self::Member(error) => error.hint().map(Into::into),
+            Self::Member(error) => error.hint(),
             Self::Receipt(error) => error.hint(),
-            Self::Refused { refusal: Refusal::NotAllowed, .. } => Some(
+            Self::UnknownSite { .. } | Self::Refused { refusal: Refusal::NotAllowed, .. } => Some(
                 "ask the other site for an invitation (`fullbore peers invite` there), and give it as the destination once"
                     .into(),
             ),
@@ -140,18 +161,6 @@ impl TransferError {
                 Some("the same command continues: only blocks that are not durable there are sent".into())
             }
             _ => None,
-        }
-    }
-
-    /// Returns true if the same attempt can succeed later without anybody's help.
-    pub fn is_passing(&self) -> bool {
-        match self {
-            Self::Channel(error) => error.is_passing(),
-            Self::Silent { .. } | Self::Ended { .. } => true,
-            Self::Refused { refusal, .. } => {
-                matches!(refusal, Refusal::Busy | Refusal::NoRoom | Refusal::Failed)
-            }
-            _ => false,
         }
     }
 }

@@ -27,7 +27,7 @@ use uuid::Uuid;
 use crate::channel::{Channel, Closer, LinkSettings};
 use crate::error::TransferError;
 use crate::governor::{Governor, Limits};
-use crate::identity::{Fingerprint, Identity, Peer, Peers};
+use crate::identity::{self, Fingerprint, Identity, IdentityError, Peer, Peers};
 use crate::link;
 use crate::outgoing::Outgoing;
 use crate::protocol::{Message, Refusal, Role};
@@ -312,7 +312,6 @@ impl Server {
             }
         };
         channel.send(&Message::Welcome { version: VERSIONS.1, name: host_name() })?;
-        channel.agree(VERSIONS.1);
         Ok((channel, peer, role))
     }
 
@@ -323,13 +322,15 @@ impl Server {
         secret: Option<[u8; 16]>,
         name: &str,
     ) -> Result<Option<Peer>, TransferError> {
-        let (peers, key) = (Peers::of(&self.settings.config), channel.peer());
-        if let Some(secret) = secret
-            && let Some(peer) = peers.redeem(secret, key, name)?
-        {
-            return Ok(Some(peer));
+        let (directory, key) = (&self.settings.config, channel.peer());
+        if let Some(secret) = secret {
+            match identity::redeem(directory, &secret, key, name) {
+                Ok(peer) => return Ok(Some(peer)),
+                Err(IdentityError::NotInvited) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
-        Ok(peers.find(key)?)
+        Ok(Peers::load(directory)?.find(&key).cloned())
     }
 
     /// Serves the requests of a control connection, one after the other.
@@ -345,11 +346,11 @@ impl Server {
                 }
             };
             let result = match message {
-                Message::Offer { manifest, bytes, .. } if peer.may_send => {
+                Message::Offer { manifest, bytes, .. } if peer.may.send => {
                     self.receive(&mut channel, peer, &manifest, bytes)
                 }
-                Message::Request { scan } if peer.may_fetch => self.send(&mut channel, peer, &scan),
-                Message::List if peer.may_fetch => self.list(&mut channel),
+                Message::Request { scan } if peer.may.fetch => self.send(&mut channel, peer, &scan),
+                Message::List if peer.may.fetch => self.list(&mut channel),
                 Message::Offer { .. } | Message::Request { .. } | Message::List => {
                     let text = format!("{} is not allowed to do this here", peer.name);
                     return refuse(&mut channel, Refusal::NotAllowed, text);
@@ -425,11 +426,11 @@ impl Server {
         bytes: u64,
     ) -> Result<Taken, (Refusal, TransferError)> {
         if let Ok(manifest) = Manifest::from_json(manifest) {
-            self.end_earlier(manifest.uuid, peer.key);
+            self.end_earlier(manifest.uuid, peer.fingerprint);
         }
         let members = receive::open_members(&self.settings.members)
             .map_err(|error| (Refusal::Failed, error.into()))?;
-        let origin = Origin { host: peer.name.clone(), key: peer.key.hex() };
+        let origin = Origin { host: peer.name.clone(), key: peer.fingerprint.hex() };
         receive::take(&members, manifest, bytes, &origin)
     }
 
@@ -536,7 +537,7 @@ impl Server {
         peer: &Peer,
         closer: Closer,
     ) -> Entered {
-        let entry = Entry { session, scan, peer: peer.key, closers: vec![closer] };
+        let entry = Entry { session, scan, peer: peer.fingerprint, closers: vec![closer] };
         self.sessions().insert(token, entry);
         Entered { server: self.clone(), token }
     }
@@ -545,7 +546,7 @@ impl Server {
     fn data(&self, channel: &mut Channel, peer: &Peer, token: [u8; 16]) {
         let session = {
             let mut sessions = self.sessions();
-            let entry = sessions.get_mut(&token).filter(|entry| entry.peer == peer.key);
+            let entry = sessions.get_mut(&token).filter(|entry| entry.peer == peer.fingerprint);
             entry.map(|entry| {
                 entry.closers.push(channel.closer());
                 entry.session.clone()

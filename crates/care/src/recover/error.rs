@@ -1,8 +1,10 @@
 //! Errors of `recover`.
 
+use std::borrow::Cow;
 use std::io;
 use std::path::PathBuf;
 
+use fullbore_core::hint::Hint;
 use fullbore_store::read::StartError;
 use fullbore_store::{inventory, lock, renumber};
 
@@ -69,27 +71,26 @@ pub enum Error {
     },
 }
 
-impl Error {
-    /// Returns a hint for the user: the next step.
-    pub fn hint(&self) -> Option<&'static str> {
-        match self {
-            Error::Inventory(error) => error.hint(),
-            Error::Lock(error) => error.hint(),
-            Error::MembersAbsent { .. } => Some(
+impl Hint for Error {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        Some(Cow::Borrowed(match self {
+            Error::Inventory(error) => return error.hint(),
+            Error::Lock(error) => return error.hint(),
+            Error::MembersAbsent { .. } => {
                 "give them with --store; `fullbore rebuild` first, if the scan has redundancy; or give up their data \
-                 (--without-absent-members)",
-            ),
-            Error::IncompleteCopy { .. } => Some(
-                "`fullbore send` on that host continues it; or keep what has arrived, as a scan that lost the rest \
-                 (--incomplete-copy)",
-            ),
-            Error::Write { .. } | Error::Renumber(_) => {
-                Some("fix the cause, then recover the scan again")
+                 (--without-absent-members)"
             }
-            Error::LaterVersion { .. } => Some("recover it with that version"),
-            Error::NothingLeft { .. } => Some("`fullbore rm` removes the empty directories"),
-            Error::Start(_) | Error::Read { .. } => None,
-        }
+            Error::IncompleteCopy { .. } => {
+                "`fullbore send` on that host continues it; or keep what has arrived, as a scan that lost the rest \
+                 (--incomplete-copy)"
+            }
+            Error::Write { .. } | Error::Renumber(_) => {
+                "fix the cause, then recover the scan again"
+            }
+            Error::LaterVersion { .. } => "recover it with that version",
+            Error::NothingLeft { .. } => "`fullbore rm` removes the empty directories",
+            Error::Start(_) | Error::Read { .. } => return None,
+        }))
     }
 }
 

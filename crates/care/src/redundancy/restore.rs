@@ -15,11 +15,13 @@
 //! before: its data counts, and chunks that were restored elsewhere in the meantime are read from one of both places.
 //! The next rebuild that finds the scan whole removes the other copy.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use fullbore_core::hint::Hint;
 use fullbore_core::index::{Codec, Entry, RECORD_BYTES};
 use fullbore_core::layout::chunk_file;
 use fullbore_core::manifest::{
@@ -134,20 +136,19 @@ pub enum Error {
     },
 }
 
-impl Error {
-    /// Returns a hint for the user: the next step.
-    pub fn hint(&self) -> Option<String> {
+impl Hint for Error {
+    fn hint(&self) -> Option<Cow<'static, str>> {
         match self {
-            Error::Inventory(error) => error.hint().map(Into::into),
-            Error::Lock(error) => error.hint().map(Into::into),
+            Error::Inventory(error) => error.hint(),
+            Error::Lock(error) => error.hint(),
             Error::Member(error) => error.hint(),
             Error::None { .. } => {
                 Some("`fullbore record --redundancy` records a scan with redundancy".into())
             }
-            Error::LeftOver { scan, .. } => Some(format!(
+            Error::LeftOver { scan, .. } => Some(Cow::Owned(format!(
                 "`fullbore rm --leftovers {scan}` removes them; then the directory can take chunks again"
-            )),
-            Error::Unordered { scan } => Some(format!("run `fullbore recover {scan}`")),
+            ))),
+            Error::Unordered { scan } => Some(Cow::Owned(format!("run `fullbore recover {scan}`"))),
             Error::Read(_) => None,
             Error::Write { .. } => {
                 Some("run the command again; chunks that are restored already are kept".into())

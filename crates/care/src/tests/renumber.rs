@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use fullbore_core::chunk_map::{ChunkMap, RenumberStage, Renumbering};
+use fullbore_core::hint::Hint;
 use fullbore_core::layout::chunk_number;
 use fullbore_core::manifest::State;
 use fullbore_store::crash_hooks;

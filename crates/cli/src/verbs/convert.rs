@@ -157,7 +157,7 @@ fn dump(path: &Path, target: &Hdf5Target, output: Output) -> anyhow::Result<Exit
     match exported {
         Ok(outcome) => Ok(output::exit_code(outcome)),
         Err(error @ ExportError::NotADump { .. }) => {
-            Err(with_advice(error.into(), Some(format!("convert takes {INPUTS}"))))
+            Err(with_advice(error.into(), Some(format!("convert takes {INPUTS}").into())))
         }
         Err(error) => Err(explained(error)),
     }

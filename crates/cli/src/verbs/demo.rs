@@ -175,7 +175,7 @@ impl Stage {
     /// Prints the place of the recordings, or removes them.
     fn give_up(&self, error: anyhow::Error, clean: bool) -> anyhow::Result<DemoJson> {
         let left = format!("what was recorded until then is under {}", self.directory.display());
-        let advice = if clean && self.clean().is_ok() { None } else { Some(left) };
+        let advice = if clean && self.clean().is_ok() { None } else { Some(left.into()) };
         Err(with_advice(error, advice))
     }
 

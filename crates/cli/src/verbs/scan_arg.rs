@@ -6,13 +6,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use fullbore_core::account::Account;
+use fullbore_core::hint::with_causes;
 use fullbore_core::name::{Name, ScanName};
 use fullbore_store::catalogue::{self, Selected};
 use fullbore_store::reader::{Scan, StoredStream};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use crate::hint::{explained, told};
+use crate::hint::explained;
 use crate::output::{self, Output};
 
 /// Finds a scan by its name or the beginning of it.
@@ -124,7 +125,7 @@ pub fn each<T: Serialize>(
                 worst = output::worse(worst, judge(&result));
             }
             Err(error) if scans.len() > 1 => {
-                output::say(format_args!("fullbore: {}", told(&error)));
+                output::say(format_args!("fullbore: {}", with_causes(&*error)));
                 worst = output::REFUSED;
             }
             Err(error) => return Err(error),

@@ -14,7 +14,7 @@ use fullbore_core::units::ByteSize;
 use fullbore_simulators::panda::{FIELDS, Fault, Plan, Replay, Server, ServerEvent};
 use fullbore_store::reader::StoredStream;
 
-use crate::hint::{explained, explained_of, with_advice};
+use crate::hint::{explained, explained_of};
 use crate::output::{GOOD, Output};
 use crate::store_arg::StoreArg;
 use crate::verbs::scan_arg;
@@ -133,15 +133,11 @@ fn panda(args: PandaArgs, output: Output) -> anyhow::Result<ExitCode> {
 /// Serves until Ctrl-C.
 fn serve(plan: Plan, output: Output) -> anyhow::Result<ExitCode> {
     let stop = crate::signals::stop_handle()?;
-    let hint = "another --control or --data can be given; port 0 takes any that is free";
     let server = Server::start(plan, move |notice| {
         // A closed output does not stop the server.
         let _ = output.tell(&notice, || told(&notice));
     })
-    .map_err(|error| {
-        let is_port = matches!(error, fullbore_simulators::panda::Error::Listen { .. });
-        with_advice(error.into(), is_port.then(|| hint.to_owned()))
-    })?;
+    .map_err(explained)?;
     while !stop.wait(LOOK) {
         server.look();
     }

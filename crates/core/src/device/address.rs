@@ -1,10 +1,12 @@
 //! Chunk addresses: the first and the last chunk of a session, with bounds checks.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::num::IntErrorKind;
 
 use serde::Serialize;
 
+use crate::hint::Hint;
 use crate::layout::ALIGNMENT;
 use crate::units::ByteSize;
 
@@ -109,28 +111,29 @@ impl AddressError {
             AddressError::NoChunk { .. } => "media-smaller-than-chunk",
         }
     }
+}
 
-    /// Returns a suggestion for the user.
-    pub fn hint(&self) -> String {
-        match *self {
+impl Hint for AddressError {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        Some(match *self {
             AddressError::Unaligned { address, chunk_bytes, .. } => {
                 let below = address / u64::from(chunk_bytes) * u64::from(chunk_bytes);
                 match below.checked_add(u64::from(chunk_bytes)) {
                     Some(above) => {
-                        format!("the nearest chunks begin at {below:#x} and {above:#x}")
+                        Cow::Owned(format!("the nearest chunks begin at {below:#x} and {above:#x}"))
                     }
-                    None => format!("the chunk before it begins at {below:#x}"),
+                    None => Cow::Owned(format!("the chunk before it begins at {below:#x}")),
                 }
             }
             AddressError::Reversed { .. } => {
                 "both are addresses of chunks; one chunk alone has the same first and last".into()
             }
-            AddressError::BeyondMedia { greatest, .. } => {
-                format!("`last` is the start address of the last chunk: at most {greatest:#x}")
-            }
+            AddressError::BeyondMedia { greatest, .. } => Cow::Owned(format!(
+                "`last` is the start address of the last chunk: at most {greatest:#x}"
+            )),
             AddressError::Chunk { .. } => "write for example chunk=128KiB".into(),
             AddressError::NoChunk { .. } => "give a smaller chunk, or a larger medium".into(),
-        }
+        })
     }
 }
 

@@ -1,6 +1,9 @@
 //! Errors of endpoint texts, with suggestions.
 
+use std::borrow::Cow;
+
 use super::text::LONGEST;
+use crate::hint::Hint;
 
 /// The text is not an endpoint, or not an endpoint of the required kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -101,10 +104,9 @@ pub enum Error {
     },
 }
 
-impl Error {
-    /// Returns a suggestion, if there is more to say than the error text.
-    pub fn hint(&self) -> Option<String> {
-        let for_example = |example: &str| Some(format!("write for example {example}"));
+impl Hint for Error {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        let for_example = |example: &str| Some(Cow::Owned(format!("write for example {example}")));
         match self {
             Error::Form { text } | Error::Ports { text } if text.starts_with("panda:") => {
                 for_example("panda://172.23.252.201 or panda://[fe80::1%25eth0]:8888")
@@ -116,10 +118,10 @@ impl Error {
             Error::Address { .. } => for_example(
                 "0.0.0.0 for any IPv4 address of this host, [::] for any IPv4 or IPv6 address, or 239.1.1.1 for a group",
             ),
-            Error::Unprefixed { text } => Some(format!("write hdf5:{text}")),
+            Error::Unprefixed { text } => Some(Cow::Owned(format!("write hdf5:{text}"))),
             Error::Container { .. } => Some(
                 "give a name that ends in .h5, .hdf5, .hdf, .he5, .nxs or .nx5, or hdf5:NAME with any ending"
-                    .to_owned(),
+                    .into(),
             ),
             Error::Template { .. } => for_example("capture-%d.h5 or capture-%03d.h5"),
             Error::Value { name, example, .. } => for_example(&typed(name, example)),

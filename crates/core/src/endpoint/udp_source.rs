@@ -14,6 +14,7 @@ use super::udp::{interface, socket_address, udp_authority};
 use super::udp_frames::{FrameLength, FrameSize, check_sequence, frame_bytes};
 use super::{Authority, Endpoint, Error};
 use crate::account::CountedBy;
+use crate::hint::Hint;
 use crate::manifest::Fill;
 use crate::name::Name;
 use crate::units::ByteSize;
@@ -232,7 +233,8 @@ impl UdpSource {
         let frame = query.value("frame", frame_bytes)?;
         check_sequence(sequence.as_ref(), strip, frame)?;
         let mode = query.value("mode", |value| {
-            Mode::parse(value).map_err(|error| format!("{error}: {}", error.hint()))
+            Mode::parse(value)
+                .map_err(|error| format!("{error}: {}", error.hint().unwrap_or_default()))
         })?;
         let size = FrameSize { frame, strip, format, mode };
         let default_fill = match format {

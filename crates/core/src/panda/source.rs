@@ -156,6 +156,7 @@ impl fmt::Display for PandaSource {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hint::Hint;
 
     #[test]
     fn a_host_alone_means_raw_samples_from_its_usual_ports() {

@@ -27,6 +27,7 @@ use fullbore_capture::{
     SinkShare, StreamLayout, StreamMetrics, WrittenBlock,
 };
 use fullbore_core::account::{Account, CountedBy};
+use fullbore_core::hint::{Hint, with_causes};
 use fullbore_core::layout::{BLOCK_BYTES, Geometry};
 use fullbore_core::manifest::{Fill, Format};
 use fullbore_core::name::Name;
@@ -40,7 +41,6 @@ use fullbore_panda::capture::{
     self, Acquisition, AcquisitionSink, Batch, Described, Device, Dump, Panda, Settings,
     SinkClosed, Source, SourceEnd, StopRequest,
 };
-use fullbore_panda::with_cause;
 
 /// The longest sleep of the thread while it waits. Commands and the replies of the writers end it; settings do not.
 const LOOK: Duration = Duration::from_millis(10);
@@ -223,7 +223,7 @@ fn capture<D: Device>(source: Source<D, PandaOutput>) {
     let (mut output, ended) = source.run();
     if let SourceEnd::Failed(error) = ended {
         let hint = error.hint().map_or_else(String::new, |hint| format!(" ({hint})"));
-        let why = with_cause(&error) + &hint;
+        let why = with_causes(&error) + &hint;
         let why =
             if output.is_one_of_several { format!("{}: {why}", output.source.name) } else { why };
         output.tell(CaptureEvent::Broken { why });

@@ -10,11 +10,13 @@
 //! frame starts, because payload may contain the same bytes. Any other bytes there are damage, after which no
 //! resynchronisation is possible.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use super::header::{Header, MOST_SAMPLES};
 use super::header_builder::{HeaderError, LONGEST_HEADER};
 use super::text::FIRST_WORDS;
+use crate::hint::Hint;
 
 /// The largest valid frame, including its head. Frames of server 4.1 fit 4 MiB.
 pub const LARGEST_FRAME: u32 = 64 << 20;
@@ -207,25 +209,24 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns a suggestion for the user.
-    pub fn hint(&self) -> Option<&'static str> {
-        match self {
-            Error::Refused { .. } => {
-                Some("PandABlocks servers support `XML FRAMED RAW` from version 3.0 on")
-            }
-            Error::NoPanda { .. } => {
-                Some("the data port of a PandA is 8889, its control port 8888")
-            }
-            Error::Tag { .. } | Error::Length { .. } => {
-                Some("samples certified before it are good; reconnect to continue")
-            }
-            _ => None,
-        }
-    }
-
     /// True if another connection to the same PandA would deliver the same: see [`HeaderError::would_come_again`].
     pub fn would_come_again(&self) -> bool {
         matches!(self, Error::Header(error) if error.would_come_again())
+    }
+}
+
+impl Hint for Error {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        Some(Cow::Borrowed(match self {
+            Error::Refused { .. } => {
+                "PandABlocks servers support `XML FRAMED RAW` from version 3.0 on"
+            }
+            Error::NoPanda { .. } => "the data port of a PandA is 8889, its control port 8888",
+            Error::Tag { .. } | Error::Length { .. } => {
+                "samples certified before it are good; reconnect to continue"
+            }
+            _ => return None,
+        }))
     }
 }
 

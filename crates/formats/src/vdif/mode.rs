@@ -1,9 +1,11 @@
 //! The text that describes a stream to a VLBI recorder: `VDIF_8000-2048-16-2`.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
 use super::Header;
+use crate::hint::Hint;
 
 /// A parsed mode. Only [`Mode::parse`] creates one, so its frame rate is an integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,10 +56,9 @@ pub enum ModeError {
     },
 }
 
-impl ModeError {
-    /// Returns a suggestion for the user.
-    pub fn hint(&self) -> &'static str {
-        match self {
+impl Hint for ModeError {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        Some(Cow::Borrowed(match self {
             ModeError::Form { .. } => {
                 "write VDIF_<payload bytes>-<Mbit/s in all>-<channels>-<bits>, for example \
                  VDIF_8000-2048-16-2; VDIFL_ for legacy headers, VDIFC_ for complex samples"
@@ -66,7 +67,7 @@ impl ModeError {
             ModeError::FrameRate { .. } => {
                 "the payload includes neither header nor sequence number; check both numbers"
             }
-        }
+        }))
     }
 }
 
@@ -185,7 +186,7 @@ mod tests {
         {
             let error = Mode::parse(text).unwrap_err();
             assert!(matches!(error, ModeError::Form { .. }), "{text}: {error}");
-            assert!(error.hint().contains("VDIF_8000-2048-16-2"));
+            assert!(error.hint().unwrap().contains("VDIF_8000-2048-16-2"));
         }
         for text in ["VDIF_+8000-2048-16-2", "VDIF_8000-99999999999-16-2", "VDIF_--16-2"] {
             assert!(matches!(Mode::parse(text), Err(ModeError::Form { .. })), "{text}");

@@ -4,12 +4,14 @@
 //! stays in place. Packets of one length go out as one message that the kernel segments (UDP_SEGMENT), which is four
 //! times cheaper than one call each. If the route cannot do that, [`Sender`] falls back to sendmmsg by itself.
 
+use std::borrow::Cow;
 use std::io::{self, IoSlice};
 use std::mem::{size_of, zeroed};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd};
 
 use fullbore_core::endpoint::UdpTarget;
+use fullbore_core::hint::Hint;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -73,19 +75,16 @@ pub struct Error {
     pub source: io::Error,
 }
 
-impl Error {
-    /// Returns advice on what to do next.
-    pub fn hint(&self) -> Option<&'static str> {
-        match self.source.raw_os_error()? {
-            libc::EMSGSIZE => {
-                Some("frames must fit a datagram: at most 65507 bytes with all headers")
-            }
+impl Hint for Error {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        Some(Cow::Borrowed(match self.source.raw_os_error()? {
+            libc::EMSGSIZE => "frames must fit a datagram: at most 65507 bytes with all headers",
             libc::ENETUNREACH | libc::EHOSTUNREACH => {
-                Some("no route leads there; look at `ip route get ADDRESS`")
+                "no route leads there; look at `ip route get ADDRESS`"
             }
-            libc::ENODEV => Some("there is no such interface; `ip link` lists them"),
-            _ => None,
-        }
+            libc::ENODEV => "there is no such interface; `ip link` lists them",
+            _ => return None,
+        }))
     }
 }
 

@@ -10,12 +10,14 @@
 //! Only [`Ring::wait`] collects completions. It always enters the kernel and requests events, because with
 //! `DEFER_TASKRUN` nothing completes otherwise.
 
+use std::borrow::Cow;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fullbore_core::hint::Hint;
 use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
 
@@ -45,10 +47,9 @@ pub struct RingError {
     pub source: io::Error,
 }
 
-impl RingError {
-    /// Returns advice on what to do next.
-    pub fn hint(&self) -> &'static str {
-        match self.source.raw_os_error() {
+impl Hint for RingError {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        Some(Cow::Borrowed(match self.source.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => {
                 "the kernel or the container forbids io_uring: see `sysctl kernel.io_uring_disabled` \
                  and the container's seccomp profile"
@@ -57,7 +58,7 @@ impl RingError {
             Some(libc::ENOMEM) => "the locked-memory limit (`ulimit -l`) is too small for the ring",
             Some(libc::EMFILE | libc::ENFILE) => "too many files are open: raise `ulimit -n`",
             _ => "see the kernel's log (`dmesg`)",
-        }
+        }))
     }
 }
 

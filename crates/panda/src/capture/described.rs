@@ -6,10 +6,11 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use fullbore_core::hint::with_causes;
 use fullbore_core::panda::PandaSource;
 use fullbore_formats::panda::control::Settings;
 
-use crate::{ControlPort, Timeouts, with_cause};
+use crate::{ControlPort, Timeouts};
 
 /// The settings of a PandA, which may not have arrived yet.
 #[derive(Clone, Debug, Default)]
@@ -36,7 +37,7 @@ impl Described {
         let of_thread = shared.clone();
         let ask = move || {
             let answer = ControlPort::connect(&source, timeouts).and_then(|mut it| it.settings());
-            of_thread.put(answer.map(Arc::new).map_err(|error| with_cause(&error)));
+            of_thread.put(answer.map(Arc::new).map_err(|error| with_causes(&error)));
         };
         if let Err(error) = std::thread::Builder::new().name("settings".into()).spawn(ask) {
             shared.put(Err(format!("starting a thread: {error}")));

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use fullbore_capture::StreamMetrics;
+use fullbore_core::hint::with_causes;
 use fullbore_core::panda::{AcquisitionAccount, SourceEvent};
 use fullbore_formats::panda::{EndReason, Ending, Event, Header, SampleValidator, Triggers};
 use fullbore_linux::clock::Clock;
@@ -14,7 +15,7 @@ use fullbore_time::Tai;
 use super::device::{Captured, Data, Device};
 use super::receive_buffer::ReceiveBuffer;
 use super::sink::{Acquisition, AcquisitionSink, Batch, SinkClosed, StopRequest};
-use crate::{Error, Step, with_cause};
+use crate::{Error, Step};
 
 /// Time between two checks of empty blocks, stop requests and counters.
 const LOOK: Duration = Duration::from_millis(20);
@@ -245,7 +246,7 @@ impl<D: Device, O: AcquisitionSink> Source<D, O> {
                     self.failed = Some(SourceEnd::Failed(error));
                 }
             }
-            Err(error) => self.lost_because(Ending::ConnectionLost, with_cause(&error)),
+            Err(error) => self.lost_because(Ending::ConnectionLost, with_causes(&error)),
         }
     }
 
@@ -414,7 +415,7 @@ impl<D: Device, O: AcquisitionSink> Source<D, O> {
             // The PandA may be armed although its answer was lost.
             Err(error) if error.is_of_connection() => {
                 self.arming = Arming::perhaps();
-                self.sink.report(SourceEvent::Lost { why: with_cause(&error) });
+                self.sink.report(SourceEvent::Lost { why: with_causes(&error) });
             }
             Err(error) => self.failed = Some(SourceEnd::Failed(error)),
         }
@@ -676,7 +677,7 @@ impl<D: Device, O: AcquisitionSink> Source<D, O> {
         let refused = self.device.disarm().err();
         self.silence = Duration::ZERO;
         if let Some(error) = &refused {
-            self.sink.report(SourceEvent::StaysArmed { why: with_cause(error) });
+            self.sink.report(SourceEvent::StaysArmed { why: with_causes(error) });
         }
         *self.disarmed.insert(refused.is_none())
     }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use fullbore_capture::StreamMetrics;
 use fullbore_core::account::Verdict;
 use fullbore_core::gap::Cause;
+use fullbore_core::hint::Hint;
 use fullbore_core::panda::{AcquisitionResult, SourceEvent};
 use fullbore_formats::panda::{
     Decoder, EndReason, Ending, Event, Field, Header, Kind, Process, Want,

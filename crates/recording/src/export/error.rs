@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::path::PathBuf;
 
+use fullbore_core::hint::Hint;
 use fullbore_core::name::ScanName;
 use fullbore_engine::recorder::RecordError;
 use fullbore_hdf5 as hdf5;
@@ -89,16 +90,15 @@ pub enum ExportError {
     },
 }
 
-impl ExportError {
-    /// Returns advice on what to do next.
-    pub fn hint(&self) -> Option<String> {
+impl Hint for ExportError {
+    fn hint(&self) -> Option<Cow<'static, str>> {
         match self {
-            Self::Scan(error) => error.hint().map(str::to_owned),
-            Self::File(error) => error.hint().map(Cow::into_owned),
-            Self::Dump { source, .. } => source.hint().map(str::to_owned),
+            Self::Scan(error) => error.hint(),
+            Self::File(error) => error.hint(),
+            Self::Dump { source, .. } => source.hint(),
             Self::Record(error) => error.hint(),
             Self::Unreadable { .. } => {
-                Some("--allow-damaged continues past what cannot be read".to_owned())
+                Some("--allow-damaged continues past what cannot be read".into())
             }
             Self::NoStreams { .. }
             | Self::NoStream { .. }

@@ -1,8 +1,10 @@
 //! The reason why options cannot be recorded with.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use fullbore_core::hint::Hint;
 use fullbore_core::name;
 use fullbore_core::{endpoint, name::ScanName};
 use fullbore_time::Tai;
@@ -169,12 +171,11 @@ pub enum OptionError {
     ScheduleOfPanda,
 }
 
-impl OptionError {
-    /// Returns advice on what to do next.
-    pub fn hint(&self) -> Option<String> {
+impl Hint for OptionError {
+    fn hint(&self) -> Option<Cow<'static, str>> {
         match self {
             Self::Endpoint { source, .. } | Self::Container(source) => source.hint(),
-            Self::Store(error) => error.hint().map(str::to_owned),
+            Self::Store(error) => error.hint(),
             _ => None,
         }
     }

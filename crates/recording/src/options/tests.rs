@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use fullbore_core::affinity::{AffinityPolicy, SchedulingPolicy};
 use fullbore_core::completeness::Planned;
+use fullbore_core::hint::Hint;
 use fullbore_core::units::ByteSize;
 use fullbore_engine::recorder::{Limit, RecordingConfig, SourceConfig};
 use fullbore_engine::sink::SinkConfig;

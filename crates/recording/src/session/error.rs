@@ -1,9 +1,10 @@
 //! The reason why a session cannot begin.
 
-use std::error::Error;
+use std::borrow::Cow;
 use std::io;
 use std::path::PathBuf;
 
+use fullbore_core::hint::Hint;
 use fullbore_core::schedule;
 use fullbore_engine::recorder::RecordError;
 
@@ -57,32 +58,14 @@ pub enum SessionError {
     Retention(#[source] io::Error),
 }
 
-impl SessionError {
-    /// Returns advice on what to do next.
-    pub fn hint(&self) -> Option<String> {
+impl Hint for SessionError {
+    fn hint(&self) -> Option<Cow<'static, str>> {
         match self {
-            Self::Schedule { source, .. } | Self::Name(source) => source.hint().map(str::to_owned),
-            Self::NoSession => Some("give one with --session".to_owned()),
+            Self::Schedule { source, .. } | Self::Name(source) => source.hint(),
+            Self::NoSession => Some("give one with --session".into()),
             Self::Option(error) => error.hint(),
             Self::Record(error) => error.hint(),
             Self::NoSchedule | Self::Read { .. } | Self::Size { .. } | Self::Retention(_) => None,
         }
-    }
-}
-
-/// An error with its causes, each once, and its advice on a line of its own.
-pub(super) fn explained(error: &RecordError) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let told = error.to_string();
-        if !text.ends_with(&told) {
-            text += &format!(": {told}");
-        }
-        cause = error.source();
-    }
-    match error.hint() {
-        Some(hint) => format!("{text}\n  {hint}"),
-        None => text,
     }
 }

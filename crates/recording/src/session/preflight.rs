@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use fullbore_core::hint::explained;
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::schedule::Planned;
 use fullbore_core::schedule::room::room;
@@ -13,7 +14,7 @@ use fullbore_store::resume::TakenNames;
 use fullbore_time::Tai;
 
 use super::Session;
-use super::error::{SessionError, explained};
+use super::error::SessionError;
 use super::events::{SessionEvent, SessionEventHandler, count, in_a_row};
 
 /// The shortest scan from which a rate is taken.

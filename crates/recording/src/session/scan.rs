@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use fullbore_core::account::Terms;
+use fullbore_core::hint::explained;
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::schedule::Planned;
 use fullbore_engine::recorder::{Event, Recorder, RecordingConfig, Sealed};
@@ -12,7 +13,6 @@ use fullbore_store::resume::{TakenNames, is_sealed};
 use fullbore_time::Tai;
 
 use super::account::{SHORT_NS, ScanEntry, ScanOutcome};
-use super::error::explained;
 use super::events::{SessionEvent, SessionEventHandler};
 use super::retry::Retry;
 use super::{LOOK, Session};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use fullbore_core::hint::explained;
 use fullbore_core::name::Name;
 use fullbore_core::schedule::agenda::{Agenda, Changes, Run};
 use fullbore_linux::clock::Clock;
@@ -48,9 +49,9 @@ impl Watch {
         let schedule = match read(&self.file, options.station.as_deref()) {
             Ok(schedule) => schedule,
             Err(error) => {
-                let hint = error.hint().map(|hint| format!("\n  {hint}")).unwrap_or_default();
                 return vec![SessionEvent::warning(format!(
-                    "the schedule stays as it was: {error}{hint}"
+                    "the schedule stays as it was: {}",
+                    explained(&error)
                 ))];
             }
         };

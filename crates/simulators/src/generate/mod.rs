@@ -15,7 +15,10 @@ mod payload;
 mod port_sender;
 mod truth;
 
+use std::borrow::Cow;
+
 use fullbore_core::endpoint::UdpTarget;
+use fullbore_core::hint::Hint;
 use fullbore_formats::framed::{FrameCodec, FrameKind};
 use fullbore_formats::sequence::Field;
 use fullbore_formats::vdif::{Backend, Extended, Header, SampleRate, Second, mark5b};
@@ -171,16 +174,15 @@ pub enum Error {
     Send(#[from] send::Error),
 }
 
-impl Error {
-    /// Advice for the user.
-    pub fn hint(&self) -> Option<&'static str> {
-        match self {
-            Error::Send(error) => error.hint(),
-            Error::Sample(SampleError::Form { .. }) => Some(
-                "a sample is a file of frames of one format and length, from its first byte on",
-            ),
-            _ => None,
-        }
+impl Hint for Error {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        Some(Cow::Borrowed(match self {
+            Error::Send(error) => return error.hint(),
+            Error::Sample(SampleError::Form { .. }) => {
+                "a sample is a file of frames of one format and length, from its first byte on"
+            }
+            _ => return None,
+        }))
     }
 }
 

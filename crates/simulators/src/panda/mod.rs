@@ -21,6 +21,7 @@ mod samples;
 mod settings;
 mod stream;
 
+use std::borrow::Cow;
 use std::io::{self, Read};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,6 +29,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use fullbore_core::hint::Hint;
 use fullbore_linux::clock::Clock;
 use fullbore_time::Tai;
 use serde::Serialize;
@@ -146,6 +148,14 @@ pub enum Error {
         /// The requested rate.
         rate: f64,
     },
+}
+
+impl Hint for Error {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        matches!(self, Error::Listen { .. }).then_some(Cow::Borrowed(
+            "another --control or --data can be given; port 0 takes any that is free",
+        ))
+    }
 }
 
 /// A simulated PandA that runs until it is dropped.

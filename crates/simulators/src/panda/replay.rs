@@ -7,6 +7,9 @@
 //! The header is the recorded one. Indices count the samples in the recording: holes are closed up. All samples are
 //! good, so the end reports a good acquisition.
 
+use std::borrow::Cow;
+
+use fullbore_core::hint::Hint;
 use fullbore_core::manifest::Format;
 use fullbore_formats::panda::columns::{self, Columns, Element, Form, Values};
 use fullbore_formats::panda::control::Settings;
@@ -66,14 +69,13 @@ pub enum ReplayError {
     },
 }
 
-impl ReplayError {
-    /// Advice for the user.
-    pub fn hint(&self) -> Option<&'static str> {
-        match self {
-            ReplayError::Foreign { .. } => Some("`fullbore play` sends other streams to a network"),
-            ReplayError::Reading { .. } => Some("`fullbore verify` shows which parts can be read"),
-            _ => None,
-        }
+impl Hint for ReplayError {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        Some(Cow::Borrowed(match self {
+            ReplayError::Foreign { .. } => "`fullbore play` sends other streams to a network",
+            ReplayError::Reading { .. } => "`fullbore verify` shows which parts can be read",
+            _ => return None,
+        }))
     }
 }
 

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use fullbore_core::hint::Hint;
 use fullbore_core::panda::PandaSource;
 use fullbore_formats::panda::control::{self as lines, Captured};
 use fullbore_formats::panda::{

@@ -19,11 +19,13 @@
 
 mod progress;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fullbore_core::hint::Hint;
 use fullbore_core::layout::chunk_file;
 use fullbore_core::manifest::{INDEX_FILE, MANIFEST_FILE, Manifest, State};
 use fullbore_core::name::ScanName;
@@ -96,13 +98,12 @@ pub enum Error {
     Start(#[from] StartError),
 }
 
-impl Error {
-    /// Returns a hint for the user: the next step.
-    pub fn hint(&self) -> Option<&'static str> {
+impl Hint for Error {
+    fn hint(&self) -> Option<Cow<'static, str>> {
         match self {
             Error::Inventory(error) => error.hint(),
             Error::Removed { .. } => {
-                Some("`fullbore protect SCAN` keeps a scan from `rm` and from `--keep`")
+                Some("`fullbore protect SCAN` keeps a scan from `rm` and from `--keep`".into())
             }
             Error::Another { .. } | Error::Start(_) => None,
         }

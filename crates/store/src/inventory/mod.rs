@@ -13,12 +13,14 @@ mod index;
 mod leftover;
 mod member_files;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use fullbore_core::chunk_map::{RenumberStage, Renumbering};
+use fullbore_core::hint::Hint;
 use fullbore_core::manifest::{
     Format, MANIFEST_FILE, Manifest, Member, SIDE_DIRECTORY, State, Stream,
 };
@@ -186,18 +188,17 @@ pub enum Error {
     },
 }
 
-impl Error {
-    /// Returns a hint for the user: the next step.
-    pub fn hint(&self) -> Option<&'static str> {
-        match self {
-            Error::Roots { .. } => Some("give the members with --store DIR[,DIR…]"),
-            Error::NoScan { .. } => Some("`fullbore ls` lists the scans of a store"),
-            Error::NoManifest { .. } => Some(
+impl Hint for Error {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        Some(Cow::Borrowed(match self {
+            Error::Roots { .. } => "give the members with --store DIR[,DIR…]",
+            Error::NoScan { .. } => "`fullbore ls` lists the scans of a store",
+            Error::NoManifest { .. } => {
                 "`fullbore recover` makes one from index and chunk files; the chunk files, joined in \
-                 the order of their numbers, are the stream",
-            ),
-            Error::TwoScans { .. } => Some("name with --store only the members of one of them"),
-        }
+                 the order of their numbers, are the stream"
+            }
+            Error::TwoScans { .. } => "name with --store only the members of one of them",
+        }))
     }
 }
 

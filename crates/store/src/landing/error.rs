@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use fullbore_core::hint::Hint;
 use fullbore_core::name::ScanName;
 use fullbore_core::units::ByteSize;
 
@@ -109,8 +110,19 @@ pub enum LandingError {
 }
 
 impl LandingError {
-    /// Returns a hint for the user: the next step.
-    pub fn hint(&self) -> Option<Cow<'static, str>> {
+    /// An error of a change to a file.
+    pub(super) fn write(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Write { path: path.to_owned(), source }
+    }
+
+    /// An error of reading a file.
+    pub(super) fn read(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Read { path: path.to_owned(), source }
+    }
+}
+
+impl Hint for LandingError {
+    fn hint(&self) -> Option<Cow<'static, str>> {
         match self {
             Self::Manifest(_) | Self::Records(_) => {
                 Some("update fullbore on both hosts to the same version".into())
@@ -134,9 +146,9 @@ impl LandingError {
             Self::NoSpace { .. } => {
                 Some("remove scans with `fullbore rm`, or add a member with --store".into())
             }
-            Self::Member(error) => error.hint().map(Cow::Owned),
-            Self::Lock(error) => error.hint().map(Cow::Borrowed),
-            Self::Inventory(error) => error.hint().map(Cow::Borrowed),
+            Self::Member(error) => error.hint(),
+            Self::Lock(error) => error.hint(),
+            Self::Inventory(error) => error.hint(),
             Self::Write { source, .. } => Some(match source.kind() {
                 io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                     "free space on this disk with `fullbore rm`, or add a member with --store for the \
@@ -152,16 +164,6 @@ impl LandingError {
             Self::Unfinished { .. } => None,
             Self::Closed => Some("send the scan again: it continues".into()),
         }
-    }
-
-    /// An error of a change to a file.
-    pub(super) fn write(path: &Path) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self::Write { path: path.to_owned(), source }
-    }
-
-    /// An error of reading a file.
-    pub(super) fn read(path: &Path) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self::Read { path: path.to_owned(), source }
     }
 }
 
@@ -192,9 +194,8 @@ pub enum BlockError {
     Landing(#[from] LandingError),
 }
 
-impl BlockError {
-    /// Returns a hint for the user: the next step.
-    pub fn hint(&self) -> Option<Cow<'static, str>> {
+impl Hint for BlockError {
+    fn hint(&self) -> Option<Cow<'static, str>> {
         match self {
             Self::Damaged => None,
             Self::Invalid(_) => Some("update fullbore on both hosts to the same version".into()),

@@ -21,12 +21,14 @@ mod failure;
 mod files;
 mod rounds;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use fullbore_core::hint::Hint;
 use fullbore_core::layout::ALIGNMENT;
 use fullbore_linux::ring::{
     Block, Notifier, Pool, ReplySender, StreamRef, WriterCommand, WriterEvent, WriterMetrics,
@@ -133,13 +135,12 @@ pub enum WriterError {
     },
 }
 
-impl WriterError {
-    /// Returns a hint for the user: the next step.
-    pub fn hint(&self) -> &'static str {
-        match self {
-            Self::Ring { source, .. } => source.hint(),
+impl Hint for WriterError {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        Some(Cow::Borrowed(match self {
+            Self::Ring { source, .. } => return source.hint(),
             Self::Thread { .. } => "raise the limit of threads (`ulimit -u`)",
-        }
+        }))
     }
 }
 

@@ -8,12 +8,14 @@
 //! A stage alone has the machine to itself; in the path all stages share cores and memory. The whole path is therefore
 //! slower than its slowest stage.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use fullbore_core::hint::Hint;
 use fullbore_core::layout::Geometry;
 use fullbore_core::name::ScanName;
 use fullbore_core::pattern::{Pattern, Prbs};
@@ -120,15 +122,14 @@ pub enum Error {
     Failed,
 }
 
-impl Error {
-    /// Advice for the user.
-    pub fn hint(&self) -> Option<String> {
+impl Hint for Error {
+    fn hint(&self) -> Option<Cow<'static, str>> {
         match self {
             Self::NoTarget => Some("name a directory on each disk of the set".into()),
-            Self::Memory(error) => error.hint().map(Into::into),
-            Self::Net(error) => error.hint().map(Into::into),
+            Self::Memory(error) => error.hint(),
+            Self::Net(error) => error.hint(),
             Self::Member(error) => error.hint(),
-            Self::Writer(error) => Some(error.hint().into()),
+            Self::Writer(error) => error.hint(),
             Self::Place(error) => error.hint(),
             Self::NoSpace { .. } => Some("free some space, or measure for a shorter --time".into()),
             Self::Record(error) => error.hint(),

@@ -4,10 +4,12 @@
 //! <data directory>/fullbore/bench/20261122T040000Z-disk-<id>.json
 //! ```
 
+use std::borrow::Cow;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use fullbore_core::hint::Hint;
 use serde::Serialize;
 
 use super::result::{BenchResult, Kind, LARGEST_DOCUMENT_BYTES, VERSION};
@@ -45,20 +47,19 @@ pub enum Error {
     },
 }
 
-impl Error {
-    /// Advice for the user.
-    pub fn hint(&self) -> Option<&'static str> {
-        match self {
-            Self::NoPlace => Some("name a file with --output"),
+impl Hint for Error {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        Some(Cow::Borrowed(match self {
+            Self::NoPlace => "name a file with --output",
             Self::Write { source, .. } if source.kind() == io::ErrorKind::NotFound => {
-                Some("create its directory first, or name another file")
+                "create its directory first, or name another file"
             }
-            Self::Write { .. } => Some("name another file"),
-            Self::Read { .. } => None,
+            Self::Write { .. } => "name another file",
+            Self::Read { .. } => return None,
             Self::NotAResult { .. } => {
-                Some("give a file that `fullbore bench … --output FILE` has written")
+                "give a file that `fullbore bench … --output FILE` has written"
             }
-        }
+        }))
     }
 }
 

@@ -8,10 +8,12 @@
 //! Every thread processes its own memory, which is larger than its cache, in blocks like those of the pool: 2 MiB pages
 //! if available. These rates limit the work of the path per byte.
 
+use std::borrow::Cow;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
+use fullbore_core::hint::Hint;
 use fullbore_core::pattern::{Pattern, Prbs};
 use fullbore_linux::ring::{Block, Pool};
 use fullbore_linux::stop_handle::StopHandle;
@@ -105,14 +107,13 @@ pub enum Error {
     Failed,
 }
 
-impl Error {
-    /// Advice for the user.
-    pub fn hint(&self) -> Option<&'static str> {
-        match self {
-            Self::Memory { .. } => Some("measure with fewer threads (--threads)"),
-            Self::Threads { .. } => Some("for example --threads 1,2,4"),
-            Self::Failed => None,
-        }
+impl Hint for Error {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        Some(Cow::Borrowed(match self {
+            Self::Memory { .. } => "measure with fewer threads (--threads)",
+            Self::Threads { .. } => "for example --threads 1,2,4",
+            Self::Failed => return None,
+        }))
     }
 }
 

@@ -1,5 +1,6 @@
 //! A local target: a directory, a file, or a block device.
 
+use std::borrow::Cow;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -7,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fullbore_core::device::Direction;
+use fullbore_core::hint::Hint;
 use fullbore_core::units::ByteSize;
 use fullbore_linux::ring::Notifier;
 use fullbore_linux::sys::uring::{DONTCACHE, Ring, RingError};
@@ -56,16 +58,15 @@ pub enum OpenError {
     },
 }
 
-impl OpenError {
-    /// Advice for the user.
-    pub fn hint(&self) -> Option<String> {
+impl Hint for OpenError {
+    fn hint(&self) -> Option<Cow<'static, str>> {
         match self {
-            Self::Place(PlaceError::Holds { path, .. }) => Some(format!(
+            Self::Place(PlaceError::Holds { path, .. }) => Some(Cow::Owned(format!(
                 "if all of it can go, type its name once more: --overwrite {}",
                 path.display()
-            )),
+            ))),
             Self::Place(error) => error.hint(),
-            Self::Ring(error) => Some(error.hint().into()),
+            Self::Ring(error) => error.hint(),
             Self::Space { .. } => Some("ask for less with --size, or free some space".into()),
             Self::Open { .. } => None,
         }

@@ -30,9 +30,11 @@ mod run;
 mod summary;
 mod whole;
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::time::Instant;
 
+use fullbore_core::hint::Hint;
 use fullbore_core::pattern::Pattern;
 use fullbore_core::units::ByteSize;
 use fullbore_linux::stop_handle::StopHandle;
@@ -112,15 +114,14 @@ pub enum Error {
     Trouble(#[from] Trouble),
 }
 
-impl Error {
-    /// Advice for the user.
-    pub fn hint(&self) -> Option<&'static str> {
-        match self {
-            Self::Small { .. } => Some("free some space, lower --reserve, or raise --size"),
-            Self::NoSeed { .. } => Some("take prbs31 or random"),
-            Self::NoTest { .. } => None,
-            Self::Trouble(_) => Some("free some memory"),
-        }
+impl Hint for Error {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        Some(Cow::Borrowed(match self {
+            Self::Small { .. } => "free some space, lower --reserve, or raise --size",
+            Self::NoSeed { .. } => "take prbs31 or random",
+            Self::NoTest { .. } => return None,
+            Self::Trouble(_) => "free some memory",
+        }))
     }
 }
 

@@ -5,6 +5,7 @@ use std::io;
 
 use crate::identity::{DEFAULT_PORT, Fingerprint, IdentityError};
 use crate::protocol::ProtocolError;
+use fullbore_core::hint::Hint;
 
 /// A connection that failed.
 #[derive(Debug, thiserror::Error)]
@@ -122,36 +123,6 @@ pub enum ChannelError {
 }
 
 impl ChannelError {
-    /// Returns a hint for the user: the next step.
-    pub fn hint(&self) -> Option<Cow<'static, str>> {
-        Some(match self {
-            Self::Resolve { .. } => "check the host name and this host's name server".into(),
-            Self::Refused { .. } => format!(
-                "start `fullbore receive` there, and check the port: it is {DEFAULT_PORT} unless another was chosen"
-            )
-            .into(),
-            Self::Connect { .. } => "check the network between the two hosts".into(),
-            Self::NoAnswer { .. } => {
-                "check that the host is up, and that no firewall on the way drops the connection"
-                    .into()
-            }
-            Self::WrongKey { .. } => "ask the other end on another way, such as the telephone, whether its key has \
-                 changed. If it has, remove the peer and ask for a new invitation. If it has not, \
-                 another host answers at this address"
-                .into(),
-            Self::NotFullbore { .. } | Self::ClosedEarly { .. } => {
-                "check host and port, and that both ends have versions of fullbore that can transfer".into()
-            }
-            Self::NoKey { .. } => "only fullbore can connect to this port".into(),
-            Self::Stalled { .. } => "look at the other end: its disks may be slow or full".into(),
-            Self::Message { source, .. } => return source.hint(),
-            Self::Identity(error) => return error.hint(),
-            Self::OwnKey { .. } | Self::Tls { .. } | Self::Closed { .. } | Self::Lost { .. } => {
-                return None;
-            }
-        })
-    }
-
     /// True if the same attempt may succeed later without a change by anyone.
     pub fn may_pass(&self) -> bool {
         match self {
@@ -193,5 +164,36 @@ impl ChannelError {
             ) => Self::NotFullbore { address },
             source => Self::Tls { address, source },
         }
+    }
+}
+
+impl Hint for ChannelError {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        Some(match self {
+            Self::Resolve { .. } => "check the host name and this host's name server".into(),
+            Self::Refused { .. } => format!(
+                "start `fullbore receive` there, and check the port: it is {DEFAULT_PORT} unless another was chosen"
+            )
+            .into(),
+            Self::Connect { .. } => "check the network between the two hosts".into(),
+            Self::NoAnswer { .. } => {
+                "check that the host is up, and that no firewall on the way drops the connection"
+                    .into()
+            }
+            Self::WrongKey { .. } => "ask the other end on another way, such as the telephone, whether its key has \
+                 changed. If it has, remove the peer and ask for a new invitation. If it has not, \
+                 another host answers at this address"
+                .into(),
+            Self::NotFullbore { .. } | Self::ClosedEarly { .. } => {
+                "check host and port, and that both ends have versions of fullbore that can transfer".into()
+            }
+            Self::NoKey { .. } => "only fullbore can connect to this port".into(),
+            Self::Stalled { .. } => "look at the other end: its disks may be slow or full".into(),
+            Self::Message { source, .. } => return source.hint(),
+            Self::Identity(error) => return error.hint(),
+            Self::OwnKey { .. } | Self::Tls { .. } | Self::Closed { .. } | Self::Lost { .. } => {
+                return None;
+            }
+        })
     }
 }

@@ -176,6 +176,22 @@ impl Channel {
     /// It returns when the kernel has all of it. It fails if the other end takes nothing for a minute.
     pub fn send_data(&mut self, message: &Message, data: &[u8]) -> Result<(), ChannelError> {
         assert_eq!(message.data_bytes() as usize, data.len(), "a message states its data");
+        self.encode(message)?;
+        self.pipe.write(&self.head, data)
+    }
+
+    /// Sends a block or probe message without its data, which must follow with [`send_piece`](Self::send_piece).
+    pub fn begin_data(&mut self, message: &Message) -> Result<(), ChannelError> {
+        self.encode(message)?;
+        self.pipe.write(&self.head, &[])
+    }
+
+    /// Sends the next piece of the data.
+    pub fn send_piece(&mut self, data: &[u8]) -> Result<(), ChannelError> {
+        self.pipe.write(&[], data)
+    }
+
+    fn encode(&mut self, message: &Message) -> Result<(), ChannelError> {
         self.head.clear();
         let encoded = message.encode(&mut self.head);
         encoded.map_err(|source| self.bad_message(source))?;
@@ -183,7 +199,7 @@ impl Channel {
         if let Message::Welcome { version, .. } = message {
             self.decoder.agree(*version);
         }
-        self.pipe.write(&self.head, data)
+        Ok(())
     }
 
     /// Returns the next message; `None` if none arrives within this time.

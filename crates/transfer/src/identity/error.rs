@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use super::{AddressError, Fingerprint};
+use fullbore_core::hint::Hint;
 
 /// A key, a peer or an invitation that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -113,9 +114,8 @@ pub enum IdentityError {
     Address(#[from] AddressError),
 }
 
-impl IdentityError {
-    /// Returns a hint for the user: the next step.
-    pub fn hint(&self) -> Option<Cow<'static, str>> {
+impl Hint for IdentityError {
+    fn hint(&self) -> Option<Cow<'static, str>> {
         match self {
             Self::NoDirectory => Some("set FULLBORE_CONFIG to a directory of your own".into()),
             Self::Open { path, should_be, .. } => {

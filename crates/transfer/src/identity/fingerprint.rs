@@ -9,6 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use data_encoding::{BASE32_NOPAD, DecodeKind, HEXLOWER};
+use fullbore_core::hint::Hint;
 use rustls::pki_types::CertificateDer;
 use rustls::server::ParsedCertificate;
 use serde::{Deserialize, Serialize};
@@ -39,9 +40,8 @@ pub enum FingerprintError {
     },
 }
 
-impl FingerprintError {
-    /// Returns a hint for the user: the next step.
-    pub fn hint(&self) -> Option<Cow<'static, str>> {
+impl Hint for FingerprintError {
+    fn hint(&self) -> Option<Cow<'static, str>> {
         Some("copy the whole fingerprint as the other end shows it".into())
     }
 }

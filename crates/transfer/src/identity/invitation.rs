@@ -14,6 +14,7 @@ use std::fmt;
 use std::net::Ipv6Addr;
 use std::str::FromStr;
 
+use fullbore_core::hint::Hint;
 use sha2::{Digest, Sha256};
 
 use super::Fingerprint;
@@ -91,9 +92,8 @@ pub enum AddressError {
     Checksum,
 }
 
-impl AddressError {
-    /// Returns a hint for the user: the next step.
-    pub fn hint(&self) -> Option<Cow<'static, str>> {
+impl Hint for AddressError {
+    fn hint(&self) -> Option<Cow<'static, str>> {
         Some(match self {
             Self::Scheme { .. } => {
                 format!("write {SCHEME}HOST or {SCHEME}HOST:PORT; the port is {DEFAULT_PORT} if none is given").into()

@@ -15,6 +15,7 @@
 
 mod lanes;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -23,6 +24,7 @@ use std::time::{Duration, Instant};
 use fullbore_core::account::Account;
 use fullbore_core::chunk_map::{ChunkMap, RenumberStage, Renumbering};
 use fullbore_core::gap::Ranges;
+use fullbore_core::hint::Hint;
 use fullbore_core::index::{Codec, Entry, LENGTHS};
 use fullbore_core::manifest::Manifest;
 use fullbore_core::name::ScanName;
@@ -81,11 +83,10 @@ pub enum OutgoingError {
     Follow(#[from] follow::Error),
 }
 
-impl OutgoingError {
-    /// Returns a hint for the user: the next step.
-    pub fn hint(&self) -> Option<std::borrow::Cow<'static, str>> {
+impl Hint for OutgoingError {
+    fn hint(&self) -> Option<Cow<'static, str>> {
         match self {
-            OutgoingError::Follow(error) => error.hint().map(Into::into),
+            OutgoingError::Follow(error) => error.hint(),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::VERSIONS;
+use fullbore_core::hint::Hint;
 
 /// An invalid message. The connection cannot continue.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -70,9 +71,8 @@ pub enum ProtocolError {
     },
 }
 
-impl ProtocolError {
-    /// Returns a hint for the user: the next step.
-    pub fn hint(&self) -> Option<Cow<'static, str>> {
+impl Hint for ProtocolError {
+    fn hint(&self) -> Option<Cow<'static, str>> {
         match self {
             ProtocolError::NotFullbore => {
                 Some("check the address and port: they must be those of `fullbore receive`".into())

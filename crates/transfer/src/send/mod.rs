@@ -319,7 +319,7 @@ impl Work {
     /// Checks the receipt against the scan.
     fn receipt(&self, peer: &str, receipt: Receipt) -> Result<Receipt, TransferError> {
         let outgoing = &self.outgoing;
-        let missing: Vec<BlockId> = self.schedule().missing_blocks().collect();
+        let missing = self.schedule().missing_blocks();
         let wrong = |why: &str| TransferError::WrongReceipt {
             peer: peer.to_owned(),
             scan: self.scan.clone(),

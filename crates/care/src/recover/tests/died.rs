@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use fullbore_core::account::{Account, Unreachable, Verdict};
+use fullbore_core::hint::Hint;
 use fullbore_core::manifest::{Format, Manifest, Summary};
 use fullbore_store::lock::{self, ScanLock};
 use fullbore_store::testing::RATE;

@@ -4,6 +4,7 @@ use std::fs;
 use std::time::{Duration, UNIX_EPOCH};
 
 use fullbore_core::account::Verdict;
+use fullbore_core::hint::Hint;
 use fullbore_core::manifest::{Format, Times};
 use fullbore_store::testing::start;
 use fullbore_time::Tai;

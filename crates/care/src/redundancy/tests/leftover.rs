@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use fullbore_core::hint::Hint;
 use fullbore_store::catalogue;
 use fullbore_store::inventory::Inventory;
 

@@ -1,6 +1,8 @@
 //! Tests of a recorder that died together with a disk: data in finished stripes is restored before the scan is
 //! recovered.
 
+use fullbore_core::hint::Hint;
+
 use super::*;
 use crate::recover;
 

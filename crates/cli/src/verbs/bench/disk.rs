@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use clap::{Args as Arguments, ValueEnum};
 use fullbore_core::duty::Duty;
+use fullbore_core::hint::Hint;
 use fullbore_core::memory_budget::FILLING;
 use fullbore_core::pattern::Pattern;
 use fullbore_core::units::{ByteRate, ByteSize, RequestedRate};

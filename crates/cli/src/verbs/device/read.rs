@@ -11,6 +11,7 @@ use std::sync::Arc;
 use anyhow::ensure;
 use fullbore_core::completeness::Completeness;
 use fullbore_core::device::{DeviceEnd, Direction, Status, StoredScan, Word};
+use fullbore_core::hint::with_causes;
 use fullbore_core::name::ScanName;
 use fullbore_core::units::ByteSize;
 use fullbore_device::verify::{Verification, verify_pattern, verify_scan};
@@ -22,7 +23,7 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::parse;
-use crate::hint::{explained, told};
+use crate::hint::explained;
 use crate::output::{self, Output};
 use crate::signals;
 use crate::verbs::scan_arg;
@@ -78,7 +79,7 @@ fn verify_scans(end: &DeviceEnd, control: &StopHandle, output: Output) -> anyhow
             Ok(verification) => worst = output::worse(worst, tell(&verification, output)?),
             // If one scan cannot be verified, the others are verified all the same.
             Err(error) if names.len() > 1 => {
-                output::say(format_args!("fullbore: {}", told(&error)));
+                output::say(format_args!("fullbore: {}", with_causes(&*error)));
                 worst = output::REFUSED;
             }
             Err(error) => return Err(error),

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use clap::{Args as Arguments, Subcommand};
 use fullbore_linux::clock::Clock;
-use fullbore_transfer::identity::{self, DEFAULT_PORT, Identity, Peer, Peers};
+use fullbore_transfer::identity::{
+    self, DEFAULT_PORT, Identity, Peer, Peers, Permissions, open_invitations,
+};
 use serde::Serialize;
 
 use crate::hint::explained;
@@ -95,29 +97,29 @@ struct InvitationJson {
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let directory = identity::default_directory().map_err(explained)?;
     let key = Identity::load_or_create(&directory).map_err(explained)?.fingerprint();
-    let peers = Peers::of(&directory);
     match args.verb.unwrap_or(PeersVerb::Ls) {
         PeersVerb::Ls => {
-            let all = peers.all().map_err(explained)?;
-            let open = peers.open_invitations().map_err(explained)?;
+            let peers = Peers::load(&directory).map_err(explained)?;
+            let open = open_invitations(&directory).map_err(explained)?;
             let list = ListJson {
                 key: key.to_string(),
-                peers: all.iter().map(peer_json).collect(),
+                peers: peers.iter().map(peer_json).collect(),
                 invitations: open
                     .iter()
                     .map(|it| OpenJson {
                         id: it.id.clone(),
                         address: it.address.clone(),
                         expires: it.expires.to_string(),
-                        may_send: it.may_send,
-                        may_fetch: it.may_fetch,
+                        may_send: it.may.send,
+                        may_fetch: it.may.fetch,
                     })
                     .collect(),
             };
             output.tell(&list, || text(&list))?;
         }
         PeersVerb::Invite { address, fetch, send, lifetime } => {
-            let made = peers.invite(&address, key, send || !fetch, fetch, lifetime);
+            let may = Permissions { send: send || !fetch, fetch };
+            let made = identity::invite(&directory, &address, key, may, lifetime);
             let invitation = made.map_err(explained)?;
             let lifetime_ns = i64::try_from(lifetime.as_nanos()).unwrap_or(i64::MAX / 4);
             let expires = Clock::new().now().plus_ns(lifetime_ns).to_string();
@@ -129,11 +131,11 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
             }
         }
         PeersVerb::Rm { name } => {
-            if peers.withdraw(&name).map_err(explained)? {
+            if identity::withdraw(&directory, &name).map_err(explained)? {
                 output.tell(&name, || format!("the invitation {name} is withdrawn\n"))?;
                 return Ok(ExitCode::from(GOOD));
             }
-            let removed = match peers.remove(&name) {
+            let removed = match identity::remove(&directory, &name) {
                 Ok(peer) => peer,
                 Err(error) => {
                     output::say(format_args!("fullbore: {}", crate::hint::told(&explained(error))));
@@ -150,10 +152,10 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
 fn peer_json(peer: &Peer) -> PeerJson {
     PeerJson {
         name: peer.name.clone(),
-        key: peer.key.to_string(),
+        key: peer.fingerprint.to_string(),
         address: peer.address.clone(),
-        may_send: peer.may_send,
-        may_fetch: peer.may_fetch,
+        may_send: peer.may.send,
+        may_fetch: peer.may.fetch,
         added: peer.added.to_string(),
     }
 }

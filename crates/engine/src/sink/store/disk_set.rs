@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use fullbore_core::hint::Hint;
 use fullbore_core::manifest::{AbsentMember, MANIFEST_FILE};
 use fullbore_core::name::ScanName;
 use fullbore_store::inventory::{MEMBER_FILE, Root, read_manifest, side_file};

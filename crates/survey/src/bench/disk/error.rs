@@ -1,8 +1,10 @@
 //! Errors of targets, with advice.
 
+use std::borrow::Cow;
 use std::io;
 use std::path::PathBuf;
 
+use fullbore_core::hint::Hint;
 use fullbore_core::units::ByteSize;
 use fullbore_device::overwrite_guard::GuardError;
 use fullbore_linux::sys::uring::RingError;
@@ -132,14 +134,13 @@ pub enum Error {
     },
 }
 
-impl Error {
-    /// Advice for the user.
-    pub fn hint(&self) -> Option<String> {
+impl Hint for Error {
+    fn hint(&self) -> Option<Cow<'static, str>> {
         match self {
             Self::Member(error) => error.hint(),
             Self::Guard(error) => error.hint(),
-            Self::Ring(error) => Some(error.hint().into()),
-            Self::Writer(error) => Some(error.hint().into()),
+            Self::Ring(error) => error.hint(),
+            Self::Writer(error) => error.hint(),
             Self::Read { .. } => Some("leave the reading out with --skip read".into()),
             Self::Open { source, .. } => match source.kind() {
                 io::ErrorKind::NotFound => {
@@ -160,18 +161,18 @@ impl Error {
             Self::Twice { .. } => {
                 Some("name each directory once: one for each disk of a set".into())
             }
-            Self::Holds { path, .. } => Some(format!(
+            Self::Holds { path, .. } => Some(Cow::Owned(format!(
                 "if nothing of it is needed any more, type its name again: --overwrite {}; a \
                  directory is measured without overwriting anything",
                 path.display()
-            )),
+            ))),
             Self::Empty { path } => {
-                Some(format!("give it one: fallocate -l 10GiB {}", path.display()))
+                Some(Cow::Owned(format!("give it one: fallocate -l 10GiB {}", path.display())))
             }
-            Self::Holes { path, .. } => Some(format!(
+            Self::Holes { path, .. } => Some(Cow::Owned(format!(
                 "make it no larger than the free space: fallocate -l 10GiB {}",
                 path.display()
-            )),
+            ))),
             Self::TooSmall { .. } => Some(
                 "free some space, or ask for less with --reserve, --sessions or --block".into(),
             ),

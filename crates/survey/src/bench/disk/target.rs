@@ -489,6 +489,8 @@ fn deepest(table: &str, path: &Path, is_wanted: impl Fn(&str) -> bool) -> Option
 
 #[cfg(test)]
 mod tests {
+    use fullbore_core::hint::Hint;
+
     use super::*;
 
     #[test]

@@ -14,11 +14,13 @@ pub mod receive;
 pub mod search;
 pub mod wire;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use fullbore_core::endpoint::{LARGEST_DATAGRAM, UdpTarget};
+use fullbore_core::hint::Hint;
 use fullbore_core::pattern::{Pattern, Prbs};
 use fullbore_core::units::ByteRate;
 use fullbore_formats::framed::FrameKind;
@@ -88,12 +90,11 @@ pub enum Error {
     Pair(#[from] pair::Error),
 }
 
-impl Error {
-    /// Advice for the user.
-    pub fn hint(&self) -> Option<&'static str> {
+impl Hint for Error {
+    fn hint(&self) -> Option<Cow<'static, str>> {
         match self {
             Self::Frame { .. } => {
-                Some("8032 is what VLBI uses, with an MTU of 9000; 1312 fits an MTU of 1500")
+                Some("8032 is what VLBI uses, with an MTU of 9000; 1312 fits an MTU of 1500".into())
             }
             Self::Send(error) => error.hint(),
             Self::Wire(error) => error.hint(),

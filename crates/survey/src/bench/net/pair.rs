@@ -7,10 +7,13 @@
 //!
 //! RFC 2544 reserves the addresses for benchmarks. Namespace, link and server are removed when the [`Pair`] is dropped.
 
+use std::borrow::Cow;
 use std::io::{self, BufRead, BufReader};
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+
+use fullbore_core::hint::Hint;
 
 use super::wire::PORT;
 
@@ -50,16 +53,15 @@ pub enum Error {
     },
 }
 
-impl Error {
-    /// Advice for the user.
-    pub fn hint(&self) -> Option<&'static str> {
-        match self {
-            Self::Start { .. } => Some("it comes with the package iproute2"),
-            Self::Refused { .. } => Some(
-                "a network namespace needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN); loopback does not",
-            ),
-            Self::Server { .. } => None,
-        }
+impl Hint for Error {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        Some(Cow::Borrowed(match self {
+            Self::Start { .. } => "it comes with the package iproute2",
+            Self::Refused { .. } => {
+                "a network namespace needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN); loopback does not"
+            }
+            Self::Server { .. } => return None,
+        }))
     }
 }
 

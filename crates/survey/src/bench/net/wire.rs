@@ -7,10 +7,12 @@
 //! finish ──► caught        frames received, and counters that moved
 //! ```
 
+use std::borrow::Cow;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
+use fullbore_core::hint::Hint;
 use fullbore_linux::stop_handle::StopHandle;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::de::DeserializeOwned;
@@ -134,19 +136,18 @@ pub enum Error {
     },
 }
 
-impl Error {
-    /// Advice for the user.
-    pub fn hint(&self) -> Option<&'static str> {
-        match self {
-            Self::Connect { .. } => Some(
-                "start `fullbore bench net --serve` there, and let TCP and UDP ports from 46300 on through its firewall",
-            ),
-            Self::Foreign { .. } | Self::Version { .. } => {
-                Some("run the same version of fullbore on both hosts")
+impl Hint for Error {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        Some(Cow::Borrowed(match self {
+            Self::Connect { .. } => {
+                "start `fullbore bench net --serve` there, and let TCP and UDP ports from 46300 on through its firewall"
             }
-            Self::Listen { .. } => Some("another program listens there: choose another --listen"),
-            Self::Broken { .. } | Self::Refused { .. } => None,
-        }
+            Self::Foreign { .. } | Self::Version { .. } => {
+                "run the same version of fullbore on both hosts"
+            }
+            Self::Listen { .. } => "another program listens there: choose another --listen",
+            Self::Broken { .. } | Self::Refused { .. } => return None,
+        }))
     }
 }
 
