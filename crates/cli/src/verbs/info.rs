@@ -101,7 +101,7 @@ struct Info<'a> {
     /// All markers, including those not yet in the manifest, with the positions of the streams.
     markers: &'a [Marker],
     /// Receipts of copies at other sites.
-    copies: &'a [Copied],
+    copies: &'a [CopyJson],
     /// The durable data of a scan that is being recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     live: Option<Live>,
@@ -112,7 +112,7 @@ struct Info<'a> {
 
 /// A receipt of a copy.
 #[derive(Serialize)]
-struct Copied {
+struct CopyJson {
     #[serde(flatten)]
     receipt: Receipt,
     /// True if it proves the copy to be whole, and equal to the blocks here.
@@ -523,7 +523,7 @@ fn in_full(scan: &Scan, info: &Info<'_>, gaps: usize) -> String {
 
 /// Returns the receipts beside a scan, each checked against its blocks. Files that cannot be read are added to the
 /// findings.
-fn copies_of(scan: &mut Scan) -> Vec<Copied> {
+fn copies_of(scan: &mut Scan) -> Vec<CopyJson> {
     let Copies { receipts, findings } = copies::of_scan(&scan.inventory);
     scan.findings.extend(findings);
     if receipts.is_empty() {
@@ -532,13 +532,13 @@ fn copies_of(scan: &mut Scan) -> Vec<Copied> {
     let digest = Digest(copies::digest_of(scan));
     let check = |receipt: Receipt| {
         let why = copies::judge(scan, &digest, &receipt).err().map(|why| why.to_string());
-        Copied { receipt, proven: why.is_none(), why }
+        CopyJson { receipt, proven: why.is_none(), why }
     };
     receipts.into_iter().map(check).collect()
 }
 
-fn copied(copy: &Copied) -> String {
-    let Copied { receipt, why, .. } = copy;
+fn copied(copy: &CopyJson) -> String {
+    let CopyJson { receipt, why, .. } = copy;
     let whether = match why {
         None => "proven".to_owned(),
         Some(why) => format!("NOT PROVEN: {why}"),

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args as ClapArgs;
 use fullbore_care::remove::{self, Removed};
+use fullbore_core::hint;
 use fullbore_core::name::ScanName;
 use fullbore_core::units::ByteSize;
 
@@ -107,10 +108,7 @@ fn is_proven(roots: &[PathBuf], scan: &ScanName) -> bool {
     match remove::prove(roots, scan) {
         Ok(_) => true,
         Err(error) => {
-            output::say(format_args!("fullbore: {error}"));
-            if let Some(hint) = error.hint() {
-                output::say(format_args!("  {hint}"));
-            }
+            output::say(format_args!("fullbore: {}", hint::explained(&error)));
             false
         }
     }

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args as Arguments, Subcommand};
+use fullbore_core::hint;
 use fullbore_linux::clock::Clock;
 use fullbore_transfer::identity::{
     self, DEFAULT_PORT, Identity, Peer, Peers, Permissions, open_invitations,
@@ -138,7 +139,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
             let removed = match identity::remove(&directory, &name) {
                 Ok(peer) => peer,
                 Err(error) => {
-                    output::say(format_args!("fullbore: {}", crate::hint::told(&explained(error))));
+                    output::say(format_args!("fullbore: {}", hint::explained(&error)));
                     return Ok(ExitCode::from(REFUSED));
                 }
             };

@@ -1,11 +1,12 @@
 //! `fullbore receive`: takes scans from other sites, or fetches them.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::Args as Arguments;
+use fullbore_core::hint;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_transfer::connect::{Client, ClientSettings, Event, Fetched, Link, MOST_CONNECTIONS};
 use fullbore_transfer::identity::{self, DEFAULT_PORT, Destination};
@@ -69,7 +70,8 @@ pub struct Args {
 /// `0.0.0.0`, `[::]:4780`: an address with or without a port.
 fn address(text: &str) -> Result<SocketAddr, String> {
     let parsed = text.parse::<SocketAddr>().ok();
-    let alone = || text.trim_matches(['[', ']']).parse().ok().map(|ip| (ip, DEFAULT_PORT).into());
+    let alone =
+        || text.trim_matches(['[', ']']).parse().ok().map(|ip: IpAddr| (ip, DEFAULT_PORT).into());
     parsed.or_else(alone).ok_or_else(|| {
         "an IP address of this host, with or without a port: 0.0.0.0, 192.0.2.7:4780, [::]:4780"
             .to_owned()
@@ -231,10 +233,7 @@ fn fetch(args: &Args, site: Destination, output: Output) -> anyhow::Result<ExitC
         match result {
             Ok(fetched) => tell(&fetched, begun.elapsed().as_secs_f64(), output)?,
             Err(error) => {
-                output::say(format_args!(
-                    "fullbore: {scan}: {}",
-                    crate::hint::told(&explained(error))
-                ));
+                output::say(format_args!("fullbore: {scan}: {}", hint::explained(&error)));
                 code = FOUND;
             }
         }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args as Arguments;
+use fullbore_core::hint;
 use fullbore_core::name::ScanName;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_linux::stop_handle::StopHandle;
@@ -15,7 +16,7 @@ use fullbore_transfer::identity::{self, Destination};
 use serde::Serialize;
 
 use super::{LinkArgs, ProgressLine};
-use crate::hint::{explained, told};
+use crate::hint::explained;
 use crate::output::{self, FOUND, GOOD, Output};
 use crate::store_arg::StoreArg;
 use crate::verbs::{scan_arg, sending};
@@ -151,7 +152,7 @@ fn send(
             Ok(outcome.missing_blocks == 0)
         }
         Err(error) if is_about_this_scan(&error) => {
-            let why = told(&explained(error));
+            let why = hint::explained(&error);
             output::say(format_args!("fullbore: {scan}: {why}"));
             Ok(false)
         }
