@@ -14,8 +14,8 @@ RECORD = 128
 
 
 def record(store, scan):
-    """A sealed scan of 1 MiB."""
-    with Recording("pattern:prbs31?block=64KiB", store=store, scan=scan, options=["--bytes", "1MiB"]) as recorded:
+    """A sealed scan of several chunks."""
+    with Recording("pattern:prbs31", store=store, scan=scan, options=["--bytes", "20MiB", "--chunk", "4MiB"]) as recorded:
         recorded.wait("sealed", lambda told: True)
     return f"test_{scan}"
 
@@ -140,7 +140,7 @@ def test_keep_copied_without_a_limit_is_refused_with_an_example(store):
 
 
 def test_a_recorder_publishes_its_load_in_shared_memory_and_takes_it_back(store):
-    with Recording("pattern:prbs31?rate=1MB/s&block=64KiB", store=store) as recorded:
+    with Recording("pattern:prbs31?rate=1MB/s", store=store) as recorded:
         recorded.wait("progress", lambda told: True)
         pid = recorded.process.pid
         (path,) = Path("/dev/shm").glob(f"fullbore-load-{pid}-*")

@@ -115,7 +115,8 @@ pub fn keep(
         .map(|entry| RetentionCandidate {
             bytes: entry.bytes,
             ended: entry.start.map(|start| start.plus_ns(entry.duration_ns.unwrap_or(0))),
-            may_go: KeepReason::of(entry, copied).is_none(),
+            may_go: KeepReason::of(entry, false).is_none(),
+            lacks_copy: copied && entry.copies == 0,
         })
         .collect();
     let RetentionPlan { go, in_the_way } = limit.choose(&held, now);

@@ -77,6 +77,8 @@ pub struct RetentionCandidate {
     pub ended: Option<Tai>,
     /// True if it may be removed: it is finished and not protected.
     pub may_go: bool,
+    /// True if it would have to be proven elsewhere first, and is not.
+    pub lacks_copy: bool,
 }
 
 /// The scans that a limit removes, as indices, the oldest first.
@@ -91,6 +93,11 @@ pub struct RetentionPlan {
 impl RetentionCandidate {
     /// True if the scan may be removed. A scan with an unknown end has no position in the order, and stays.
     fn could_go(&self) -> bool {
+        self.is_removable() && !self.lacks_copy
+    }
+
+    /// The same without regard to copies: the newest of these has just been recorded.
+    fn is_removable(&self) -> bool {
         self.may_go && self.ended.is_some()
     }
 }
@@ -135,7 +142,7 @@ fn ended_before(scans: &[RetentionCandidate], now: Tai, age: Duration) -> Vec<us
 
 fn not_fitting(scans: &[RetentionCandidate], size: ByteSize) -> Vec<usize> {
     let mut places = newest_first(scans);
-    let newest = places.iter().copied().find(|&place| scans[place].could_go());
+    let newest = places.iter().copied().find(|&place| scans[place].is_removable());
     let mut sum = 0u64;
     places.retain(|&place| {
         sum = sum.saturating_add(scans[place].bytes);
@@ -210,7 +217,7 @@ mod tests {
     const HOUR: i64 = 3_600_000_000_000;
 
     fn held(bytes: u64, hours: i64, may_go: bool) -> RetentionCandidate {
-        RetentionCandidate { bytes, ended: Some(Tai(hours * HOUR)), may_go }
+        RetentionCandidate { bytes, ended: Some(Tai(hours * HOUR)), may_go, lacks_copy: false }
     }
 
     #[test]
@@ -275,6 +282,14 @@ mod tests {
     }
 
     #[test]
+    fn the_newest_stays_although_it_lacks_a_copy_and_costs_no_older_one_its_place() {
+        let lacking = |scan| RetentionCandidate { lacks_copy: true, ..scan };
+        let scans = [lacking(held(10, 0, true)), held(10, 1, true), lacking(held(10, 2, true))];
+        let choice = Retention::Size(ByteSize(1)).choose(&scans, Tai(9 * HOUR));
+        assert_eq!(choice, RetentionPlan { go: vec![1], in_the_way: vec![0] });
+    }
+
+    #[test]
     fn nothing_is_in_the_way_of_a_limit_that_is_kept_to() {
         let scans = [held(3, 0, false), held(20, 1, true), held(10, 2, true)];
         let choice = Retention::Size(ByteSize(25)).choose(&scans, Tai(9 * HOUR));
@@ -282,10 +297,10 @@ mod tests {
     }
 
     fn some_scans() -> impl Strategy<Value = Vec<RetentionCandidate>> {
-        let scan = (0u64..100, prop::option::of(0i64..50), any::<bool>());
-        let scan = scan.prop_map(|(bytes, hours, may_go)| {
+        let scan = (0u64..100, prop::option::of(0i64..50), any::<bool>(), any::<bool>());
+        let scan = scan.prop_map(|(bytes, hours, may_go, lacks_copy)| {
             let ended = hours.map(|hours| Tai(hours * HOUR));
-            RetentionCandidate { bytes, ended, may_go }
+            RetentionCandidate { bytes, ended, may_go, lacks_copy }
         });
         prop::collection::vec(scan, 1..20)
     }

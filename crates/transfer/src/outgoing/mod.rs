@@ -10,8 +10,8 @@
 //! of a number: otherwise two chunks would share a file at the receiver. The number in the index is the only one that
 //! never changes. The copy therefore holds files by their index numbers until its own seal, and the manifest that goes
 //! out says so: its `renamed` has the final numbers in the stage *setting-aside*, without numbers before it. That is the
-//! true state of the copy. The receiver carries it out at the seal (`renumber::carry_out`), and a receiver that dies
-//! before leaves a scan that can be read and that `recover` finishes. In the end both ends have files of the same names.
+//! true state of the copy: any reader understands it, and `recover` finishes it. The receiver puts the files in order at
+//! its seal, by its own index, as a recorder does.
 
 mod lanes;
 
