@@ -11,15 +11,17 @@ use fullbore_core::name::ScanName;
 use fullbore_linux::stop_handle::StopHandle;
 use fullbore_store::copies::Receipt;
 use fullbore_store::landing::{Origin, Sealed};
+use serde::{Serialize, Serializer};
 
 use crate::channel::{Channel, Closer, LinkSettings, LinkStatus};
 use crate::connections::Connections;
 use crate::error::TransferError;
 use crate::governor::{Allowance, Governor, Limits};
 use crate::identity::{self, Destination, Fingerprint, Identity, Peers};
+use crate::link::{self, Probed};
 use crate::outgoing::Outgoing;
 use crate::protocol::{Message, Role};
-use crate::receive::{self, Arrival, Receiving, Taken};
+use crate::receive::{self, Arrival, Receiving, Taken, Terms};
 use crate::send::{self, Sending, Work};
 use crate::session::{ACCEPT_PATIENCE, GREETING, greet, random_token, refuse, silent, unexpected};
 
@@ -101,6 +103,26 @@ pub struct Fetched {
     pub carried_bytes: u64,
     /// The number of attempts.
     pub attempts: u32,
+}
+
+/// The rate of a link with a number of connections.
+#[derive(Clone, Debug, Serialize)]
+pub struct LinkRate {
+    /// The number of connections.
+    pub connections: u16,
+    /// Bytes per second that arrived.
+    pub rate: u64,
+    /// The smallest round trip.
+    #[serde(serialize_with = "as_seconds")]
+    pub round_trip: Duration,
+    /// The share of segments that were sent again.
+    pub resent_share: f64,
+    /// The congestion control in force.
+    pub congestion: String,
+}
+
+fn as_seconds<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_f64(time.as_secs_f64())
 }
 
 /// A connecting end with its keys.
@@ -287,8 +309,9 @@ impl Client {
                 let link = Link { connections: pool.wanted(), status };
                 tell(&Event::Receiving(state.clone(), link));
             };
-            let most = self.settings.connections.unwrap_or(MOST_CONNECTIONS);
-            let result = arrival.control(&mut channel, &peer, token, most, bytes, stop, &mut told);
+            let connections = self.settings.connections.unwrap_or(MOST_CONNECTIONS);
+            let terms = Terms { token, connections, expected: bytes };
+            let result = arrival.control(&mut channel, &peer, terms, stop, &mut told);
             pool.close();
             result
         })?;
@@ -348,6 +371,37 @@ impl Client {
             Some(other) => Err(unexpected(&peer, &other)),
             None => Err(silent(&peer, GREETING)),
         }
+    }
+
+    /// Measures the link with this many connections at once: data from memory, which the other end discards.
+    pub fn measure(&self, connections: u16, time: Duration) -> Result<LinkRate, TransferError> {
+        let mut channels = Vec::new();
+        for _ in 0..connections {
+            channels.push(self.connect(Role::Control)?);
+        }
+        let begun = Instant::now();
+        let probed: Vec<Result<Probed, TransferError>> = std::thread::scope(|scope| {
+            let probes: Vec<_> = channels
+                .iter_mut()
+                .map(|(channel, peer)| scope.spawn(|| link::probe(channel, time, peer)))
+                .collect();
+            // A panic of the thread is a fault of the program.
+            probes.into_iter().map(|it| it.join().expect("a probe does not panic")).collect()
+        });
+        let probed = probed.into_iter().collect::<Result<Vec<Probed>, _>>()?;
+        let longest = probed.iter().map(|it| it.time).max().unwrap_or_else(|| begun.elapsed());
+        let bytes: u64 = probed.iter().map(|it| it.bytes).sum();
+        let status = probed.iter().filter_map(|it| it.status.as_ref());
+        let (resent, segments) = status.clone().fold((0, 0), |(resent, segments), it| {
+            (resent + it.retransmitted, segments + it.segments)
+        });
+        Ok(LinkRate {
+            connections,
+            rate: (bytes as f64 / longest.as_secs_f64().max(1e-9)) as u64,
+            round_trip: status.clone().map(|it| it.least_round_trip).min().unwrap_or_default(),
+            resent_share: resent as f64 / segments.max(1) as f64,
+            congestion: status.map(|it| it.congestion.clone()).next().unwrap_or_default(),
+        })
     }
 
     /// Makes attempts until one succeeds, fails for good, or nothing has come forward for too long.

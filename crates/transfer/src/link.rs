@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::channel::Channel;
+use crate::channel::{Channel, LinkStatus};
 use crate::error::TransferError;
 use crate::protocol::Message;
 use crate::session::{GREETING, silent, unexpected};
@@ -34,20 +34,31 @@ pub(crate) fn answer(channel: &mut Channel, first: u32) -> Result<(), TransferEr
     }
 }
 
-/// Sends probes for this long. Returns the bytes that arrived, and the time that they took at the other end.
+/// What one connection carried.
+pub(crate) struct Probed {
+    /// Bytes that arrived.
+    pub bytes: u64,
+    /// The time that they took at the other end.
+    pub time: Duration,
+    /// The state of the connection at the end.
+    pub status: Option<LinkStatus>,
+}
+
+/// Sends probes for this long.
 pub(crate) fn probe(
     channel: &mut Channel,
     time: Duration,
     peer: &str,
-) -> Result<(u64, Duration), TransferError> {
+) -> Result<Probed, TransferError> {
     let (begun, data) = (Instant::now(), vec![0x5a; PROBE_BYTES as usize]);
     while begun.elapsed() < time {
         channel.send_data(&Message::Probe { bytes: PROBE_BYTES }, &data)?;
     }
+    let status = channel.link();
     channel.send(&Message::Probe { bytes: 0 })?;
     match channel.receive(GREETING)? {
         Some(Message::Received { bytes, elapsed_ns }) => {
-            Ok((bytes, Duration::from_nanos(elapsed_ns)))
+            Ok(Probed { bytes, time: Duration::from_nanos(elapsed_ns), status })
         }
         Some(other) => Err(unexpected(peer, &other)),
         None => Err(silent(peer, GREETING)),

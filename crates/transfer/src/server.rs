@@ -31,7 +31,7 @@ use crate::identity::{self, Fingerprint, Identity, IdentityError, Peer, Peers};
 use crate::link;
 use crate::outgoing::Outgoing;
 use crate::protocol::{Message, Refusal, Role};
-use crate::receive::{self, Arrival, Receiving, Taken};
+use crate::receive::{self, Arrival, Receiving, Taken, Terms};
 use crate::send::{self, Sending, Work};
 use crate::session::{GREETING, POLL, VERSIONS, host_name, random_token, refuse};
 
@@ -399,9 +399,8 @@ impl Server {
         let mut tell = |state: &Receiving, _| {
             self.tell(ServerEvent::Receiving { peer: peer.name.clone(), state: state.clone() });
         };
-        let connections = self.settings.connections;
-        let result =
-            arrival.control(channel, &peer.name, token, connections, bytes, &self.stop, &mut tell);
+        let terms = Terms { token, connections: self.settings.connections, expected: bytes };
+        let result = arrival.control(channel, &peer.name, terms, &self.stop, &mut tell);
         let scan = arrival.scan.clone();
         drop(arrival);
         drop(entered);

@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::thread;
 
 use super::*;
+use fullbore_core::hint::Hint;
 
 struct Ends {
     _directory: tempfile::TempDir,

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use super::*;
+use fullbore_core::hint::Hint;
 
 fn own_directory() -> (tempfile::TempDir, PathBuf) {
     let temporary = tempfile::tempdir().unwrap();

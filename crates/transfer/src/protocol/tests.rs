@@ -1,4 +1,5 @@
 use fullbore_core::block_set::BlockSet;
+use fullbore_core::hint::Hint;
 use fullbore_core::index::RECORD_BYTES;
 use fullbore_time::Tai;
 use proptest::prelude::*;

@@ -55,7 +55,7 @@ fn take_block(
     peer: &str,
 ) -> Result<(), TransferError> {
     let broken = |why: String| TransferError::Protocol { peer: peer.to_owned(), why };
-    let expected = arrival.landing.check(records).map_err(|error| fault(error, &broken))?;
+    let expected = arrival.landing.check(records).map_err(|error| fault(error, broken))?;
     if expected.bytes != bytes {
         let why = format!("a block of {} bytes is announced with {bytes}", expected.bytes);
         return Err(broken(why));
@@ -74,7 +74,7 @@ fn take_block(
             arrival.reply(Message::Rejected { stream, sequence, text });
             Ok(())
         }
-        Err(error) => Err(fault(error, &broken)),
+        Err(error) => Err(fault(error, broken)),
     }
 }
 

@@ -71,6 +71,17 @@ pub struct Receiving {
     pub expected: u64,
 }
 
+/// The terms of a transfer that this end accepts.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// The token of its data connections.
+    pub token: [u8; 16],
+    /// The most data connections.
+    pub connections: u16,
+    /// Bytes of the scan as offered.
+    pub expected: u64,
+}
+
 /// The answer to an offer.
 #[derive(Debug)]
 pub enum Taken {
@@ -156,21 +167,19 @@ impl Arrival {
         let _ = self.answers.send(Answer::Message(message));
     }
 
-    /// Receives the scan over this control connection, up to the seal. The caller serves the data connections, which
-    /// come with this token.
+    /// Receives the scan over this control connection, up to the seal. The caller serves the data connections.
     pub fn control(
         &self,
         channel: &mut Channel,
         peer: &str,
-        token: [u8; 16],
-        connections: u16,
-        expected: u64,
+        terms: Terms,
         stop: &StopHandle,
         tell: &mut dyn FnMut(&Receiving, Option<LinkStatus>),
     ) -> Result<Sealed, TransferError> {
         let answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner).take();
         let answered = answered.expect("an arrival has one control connection");
         let durable = self.landing.durable().into_iter().collect();
+        let Terms { token, connections, expected } = terms;
         std::thread::scope(|scope| {
             let rounds = scope.spawn(|| self.sync_rounds());
             let mut talk = Conversation::new(channel, peer);

@@ -310,7 +310,7 @@ impl Work {
             talk.send(&Message::Records { records: records.to_vec() })?;
         }
         for (stream, account) in outgoing.accounts() {
-            talk.send(&Message::Account { stream, json: account.to_json().into() })?;
+            talk.send(&Message::Account { stream, json: account.to_json() })?;
         }
         let missing = self.progress().missing_blocks;
         talk.send(&Message::Seal { manifest: outgoing.manifest().to_json(), missing })
