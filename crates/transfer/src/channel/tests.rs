@@ -4,6 +4,8 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::thread;
 
+use fullbore_core::hint::Hint;
+
 use super::*;
 use fullbore_core::hint::Hint;
 

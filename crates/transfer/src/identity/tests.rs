@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
+use fullbore_core::hint::Hint;
+
 use super::*;
 use fullbore_core::hint::Hint;
 
