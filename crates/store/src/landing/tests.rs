@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use fullbore_core::gap::Cause;
+use fullbore_core::hint::Hint;
 use fullbore_core::index::{Block as IndexBlock, Entry};
 use fullbore_core::layout::chunk_file;
 use fullbore_core::manifest::{Fill, INDEX_FILE, State as Stage};

@@ -29,7 +29,7 @@ use crate::verbs::{scan_arg, sending};
 /// invitation (`fullbore peers invite` there), which you use as the destination
 /// once; after that, its name is enough:
 ///
-///   fullbore send r1234_no0001 'fullbore://correlator/#…'
+///   fullbore send r1234_no0001 'fullbore://correlator:4780/…'
 ///
 /// A scan that is being recorded is sent as it becomes durable, until it is sealed.
 /// The name of a session sends all of its scans. The data is encrypted, and each
