@@ -2,6 +2,7 @@
 //! that it was decoded from. The first byte chooses the pieces, and whether a version is agreed.
 #![no_main]
 
+use fullbore_core::hint::Hint;
 use fullbore_transfer::protocol::{
     Decoder, LARGEST_OPENING_BYTES, Message, ProtocolError, VERSIONS,
 };

@@ -421,7 +421,7 @@ mod tests {
         for damage in [&whole[..whole.len() / 2], b"", later.as_bytes(), &long] {
             std::fs::write(file(&laid, 0), damage).unwrap();
             let copies = there(&store, &laid);
-            assert_eq!(copies.receipts, [receipt.clone()]);
+            assert_eq!(copies.receipts, std::slice::from_ref(&receipt));
             let [finding] = &copies.findings[..] else { panic!("{:?}", copies.findings) };
             assert!(matches!(finding.what, DiagnosticKind::CopiesUnreadable { .. }));
             assert!(finding.to_string().contains("copies.json"), "{finding}");

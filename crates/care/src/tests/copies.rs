@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use fullbore_core::gap::Cause;
+use fullbore_core::hint::Hint;
 use fullbore_core::index::{Codec, Entry, RECORD_BYTES};
 use fullbore_core::manifest::State;
 use fullbore_store::Member;

@@ -7,7 +7,6 @@ use std::thread;
 use fullbore_core::hint::Hint;
 
 use super::*;
-use fullbore_core::hint::Hint;
 
 struct Ends {
     _directory: tempfile::TempDir,

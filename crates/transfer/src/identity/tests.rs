@@ -7,7 +7,6 @@ use std::time::Duration;
 use fullbore_core::hint::Hint;
 
 use super::*;
-use fullbore_core::hint::Hint;
 
 fn own_directory() -> (tempfile::TempDir, PathBuf) {
     let temporary = tempfile::tempdir().unwrap();
