@@ -15,6 +15,7 @@ use fullbore_core::manifest::{
 use fullbore_core::marker::MARKERS_FILE;
 use fullbore_core::name::ScanName;
 use fullbore_store::SPARE_FILE;
+use fullbore_store::copies::{self, COPIES_FILE, Unproven};
 use fullbore_store::diagnostics::{Diagnostic, DiagnosticKind};
 use fullbore_store::inventory::{
     self, Copy, Inventory, MemberFiles, is_let_go, is_of_scan, latest, open_roots,
@@ -77,6 +78,14 @@ pub enum Error {
         /// The scan.
         scan: String,
     },
+    /// No receipt proves a copy of the scan elsewhere.
+    #[error("{scan} is not proven elsewhere: {why}")]
+    Unproven {
+        /// The scan.
+        scan: String,
+        /// The reason.
+        why: Unproven,
+    },
     /// The leftover files may be the last copy of some data.
     #[error("{scan} is not whole without the files left over from before it was rebuilt: {why}")]
     Needed {
@@ -108,6 +117,13 @@ impl Hint for Error {
                 "mount its disk there; if it is lost for good, --without-absent-members removes what is on the others"
             }
             Error::Protected { .. } => "`fullbore protect --off SCAN` ends the protection",
+            Error::Unproven { why: Unproven::Differs | Unproven::Part { .. }, .. } => {
+                "give all members with --store; `fullbore info SCAN` shows the receipts"
+            }
+            Error::Unproven { why: Unproven::Unsealed, .. } => {
+                "`fullbore recover` seals it if its recorder died"
+            }
+            Error::Unproven { .. } => "`fullbore send` copies it, and keeps the receipt",
             Error::Needed { .. } => {
                 "give all members with --store, or let `fullbore rebuild` restore it; chunk files are plain: copied to \
                  where one is missed, it is read again"
@@ -132,6 +148,22 @@ pub fn remove_telling(
     let holdings = holdings(roots, &scan.to_string())?;
     refuse_absent(roots, &scan.to_string(), &holdings)?;
     remove_holdings(scan, &holdings, progress)
+}
+
+/// Removes a scan as [`remove_telling`] does, if a receipt proves a copy of it elsewhere.
+pub fn remove_copied(
+    roots: &[PathBuf],
+    scan: &ScanName,
+    progress: &dyn Fn(u64, u64),
+) -> Result<Removed, Error> {
+    prove(roots, scan)?;
+    remove_telling(roots, scan, progress)
+}
+
+/// Checks that a receipt proves a copy of the scan elsewhere, whole and unchanged.
+pub fn prove(roots: &[PathBuf], scan: &ScanName) -> Result<copies::Receipt, Error> {
+    let opened = Scan::of_inventory(Inventory::take(roots, scan)?);
+    copies::proof(&opened).map_err(|why| Error::Unproven { scan: scan.to_string(), why })
 }
 
 /// Removes what is here of a scan, although other members of it are absent. What is on them stays there, and can be
@@ -280,7 +312,9 @@ impl Removed {
         for path in litter_in(&holding.path) {
             self.file(&path)?;
         }
-        for name in [SPARE_FILE, INDEX_FILE, ACCOUNT_FILE, MARKERS_FILE, MANIFEST_FILE] {
+        let names =
+            [SPARE_FILE, INDEX_FILE, ACCOUNT_FILE, MARKERS_FILE, COPIES_FILE, MANIFEST_FILE];
+        for name in names {
             let path = side.join(name);
             self.file(&path.with_extension("new"))?;
             self.file(&path)?;

@@ -74,6 +74,9 @@ enum Verb {
     Rm(verbs::rm::Args),
     Protect(verbs::protect::Args),
     Mark(verbs::mark::Args),
+    Send(verbs::transfer::send::Args),
+    Receive(verbs::transfer::receive::Args),
+    Peers(verbs::transfer::peers::Args),
     Demo(verbs::demo::Args),
     #[cfg(feature = "hdf5")]
     Panda(verbs::panda::Args),
@@ -136,6 +139,9 @@ fn obey(arguments: Arguments, file: RecordFile) -> anyhow::Result<ExitCode> {
         Verb::Rm(args) => verbs::rm::run(args, output),
         Verb::Protect(args) => verbs::protect::run(args, output),
         Verb::Mark(args) => verbs::mark::run(args, output),
+        Verb::Send(args) => verbs::transfer::send::run(args, output),
+        Verb::Receive(args) => verbs::transfer::receive::run(args, output),
+        Verb::Peers(args) => verbs::transfer::peers::run(args, output),
         Verb::Demo(args) => verbs::demo::run(args, output),
         #[cfg(feature = "hdf5")]
         Verb::Panda(args) => verbs::panda::run(args, output),

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use fullbore_core::gap::Cause;
+use fullbore_core::manifest::Copied;
 use fullbore_store::lock::ScanLock;
 use fullbore_store::testing::{FRAME_BYTES, Laid, Store, StreamPlan};
 use serde_json::Value;
@@ -337,6 +338,11 @@ fn every_manifest_and_account_is_as_its_schema_describes() {
     told(&store, &["recover", "r1_b"], 0);
     fits(&unsealed.manifest_path(0, 0), &manifests);
     fits(&unsealed.account_path(0, 0), &accounts);
+    let mut copy = laid.manifest.clone();
+    let (begun, completed) = (copy.armed, copy.stopped);
+    copy.copied = Some(Copied { host: "station-1".into(), key: "5e0c".into(), begun, completed });
+    std::fs::write(laid.manifest_path(1, 1), copy.to_json()).unwrap();
+    fits(&laid.manifest_path(1, 1), &manifests);
     let mut wrong = read(&laid.manifest_path(0, 0));
     wrong["streams"][0]["format"]["colour"] = "red".into();
     assert!(!misfits(&wrong, &manifests, &manifests, "it").is_empty());

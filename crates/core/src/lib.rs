@@ -8,6 +8,7 @@
 
 pub mod account;
 pub mod affinity;
+pub mod block_set;
 pub mod chunk_map;
 pub mod clock_check;
 pub mod completeness;

@@ -375,6 +375,20 @@ pub struct HostSetup {
     pub pages: Option<Pages>,
 }
 
+/// The origin of a scan that was copied from another site.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Copied {
+    /// The host that sent it.
+    pub host: String,
+    /// The fingerprint of that host's key, as hexadecimal digits.
+    pub key: String,
+    /// Time when the copy was begun.
+    pub begun: Tai,
+    /// Time when the last block and the account had arrived; `None` while the copy is incomplete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completed: Option<Tai>,
+}
+
 /// A scan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
@@ -416,6 +430,9 @@ pub struct Manifest {
     /// Markers that users set, in the order of time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub markers: Vec<Marker>,
+    /// The origin, if this is a copy that another site sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copied: Option<Copied>,
 }
 
 /// An unusable manifest.
@@ -482,6 +499,12 @@ impl Manifest {
         chunks.into_iter().chain(stripes).collect()
     }
 
+    /// Returns the origin of a copy that has not arrived completely. Its state is [`State::Recording`].
+    pub fn incomplete_copy(&self) -> Option<&Copied> {
+        let copied = self.copied.as_ref().filter(|it| it.completed.is_none());
+        copied.filter(|_| self.state == State::Recording)
+    }
+
     /// Returns the bytes written in all streams.
     pub fn bytes(&self) -> u64 {
         self.streams.iter().fold(0, |sum, stream| sum.saturating_add(stream.bytes))
@@ -521,6 +544,7 @@ mod tests {
             away: away.collect(),
             streams: Vec::new(),
             markers: Vec::new(),
+            copied: None,
         }
     }
 

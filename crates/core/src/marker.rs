@@ -84,7 +84,7 @@ impl Text {
 }
 
 /// True for control characters, and for those that change the text direction.
-fn moves_the_cursor(sign: char) -> bool {
+pub fn moves_the_cursor(sign: char) -> bool {
     sign.is_control() || matches!(sign, '\u{2028}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
 }
 

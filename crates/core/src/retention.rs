@@ -12,6 +12,9 @@
 //! ```
 //!
 //! The newest removable scan stays for any size, because it has just been recorded.
+//!
+//! With the rule `copied`, only scans that are proven elsewhere may be removed; the others are beyond the limit and in the
+//! way, like protected ones.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -31,12 +34,38 @@ pub enum Retention {
     Age(Duration),
 }
 
-/// The error for a text that is neither a size nor an age.
+/// The word for [`RetentionRule::copied`].
+const COPIED: &str = "copied";
+
+/// A limit, and which scans may be removed for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetentionRule {
+    /// The limit.
+    pub limit: Retention,
+    /// Only scans that a receipt proves elsewhere may be removed.
+    pub copied: bool,
+}
+
+/// A text that is no retention.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is neither a size such as 500GB nor an age such as 2d")]
-pub struct Error {
-    /// The given text.
-    pub text: String,
+pub enum Error {
+    /// The text is neither a size nor an age.
+    #[error("`{text}` is neither a size such as 500GB nor an age such as 2d")]
+    Limit {
+        /// The given text.
+        text: String,
+    },
+    /// There is no limit.
+    #[error("`{COPIED}` needs a size or an age, such as 500GB,{COPIED} or 2d,{COPIED}")]
+    NoLimit,
+    /// A part of the text is no rule.
+    #[error(
+        "`{text}` is no rule for the scans that stay: after a size or an age, there is `,{COPIED}`"
+    )]
+    Rule {
+        /// The part.
+        text: String,
+    },
 }
 
 /// A scan that retention considers.
@@ -48,6 +77,8 @@ pub struct RetentionCandidate {
     pub ended: Option<Tai>,
     /// True if it may be removed: it is finished and not protected.
     pub may_go: bool,
+    /// True if it would have to be proven elsewhere first, and is not.
+    pub lacks_copy: bool,
 }
 
 /// The scans that a limit removes, as indices, the oldest first.
@@ -62,6 +93,11 @@ pub struct RetentionPlan {
 impl RetentionCandidate {
     /// True if the scan may be removed. A scan with an unknown end has no position in the order, and stays.
     fn could_go(&self) -> bool {
+        self.is_removable() && !self.lacks_copy
+    }
+
+    /// The same without regard to copies: the newest of these has just been recorded.
+    fn is_removable(&self) -> bool {
         self.may_go && self.ended.is_some()
     }
 }
@@ -106,7 +142,7 @@ fn ended_before(scans: &[RetentionCandidate], now: Tai, age: Duration) -> Vec<us
 
 fn not_fitting(scans: &[RetentionCandidate], size: ByteSize) -> Vec<usize> {
     let mut places = newest_first(scans);
-    let newest = places.iter().copied().find(|&place| scans[place].could_go());
+    let newest = places.iter().copied().find(|&place| scans[place].is_removable());
     let mut sum = 0u64;
     places.retain(|&place| {
         sum = sum.saturating_add(scans[place].bytes);
@@ -120,7 +156,7 @@ impl FromStr for Retention {
 
     /// Parses `500GB`, `2TiB`, `2d`, `36h`. A number alone is neither.
     fn from_str(text: &str) -> Result<Self, Error> {
-        let bad = || Error { text: text.to_owned() };
+        let bad = || Error::Limit { text: text.to_owned() };
         if text.trim().parse::<f64>().is_ok() {
             return Err(bad());
         }
@@ -141,6 +177,37 @@ impl fmt::Display for Retention {
     }
 }
 
+impl From<Retention> for RetentionRule {
+    fn from(limit: Retention) -> Self {
+        Self { limit, copied: false }
+    }
+}
+
+impl FromStr for RetentionRule {
+    type Err = Error;
+
+    /// Parses a limit, or a limit and the rule `copied`: `500GB,copied`.
+    fn from_str(text: &str) -> Result<Self, Error> {
+        if text.trim() == COPIED {
+            return Err(Error::NoLimit);
+        }
+        let (limit, rule) = text.split_once(',').map_or((text, None), |(a, b)| (a, Some(b.trim())));
+        let limit = limit.parse()?;
+        match rule {
+            None => Ok(Self { limit, copied: false }),
+            Some(COPIED) => Ok(Self { limit, copied: true }),
+            Some(other) => Err(Error::Rule { text: other.to_owned() }),
+        }
+    }
+}
+
+impl fmt::Display for RetentionRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { limit, copied } = self;
+        if *copied { write!(f, "{limit},{COPIED}") } else { limit.fmt(f) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -150,7 +217,7 @@ mod tests {
     const HOUR: i64 = 3_600_000_000_000;
 
     fn held(bytes: u64, hours: i64, may_go: bool) -> RetentionCandidate {
-        RetentionCandidate { bytes, ended: Some(Tai(hours * HOUR)), may_go }
+        RetentionCandidate { bytes, ended: Some(Tai(hours * HOUR)), may_go, lacks_copy: false }
     }
 
     #[test]
@@ -160,6 +227,21 @@ mod tests {
         assert_eq!("36h".parse(), Ok(Retention::Age(Duration::from_secs(36 * 3600))));
         for text in ["", "500", "0B", "0s", "all", "-2d"] {
             assert!(text.parse::<Retention>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_rule_follows_the_limit() {
+        let rule = |text: &str| text.parse::<RetentionRule>();
+        let limit = Retention::Age(Duration::from_secs(2 * 86_400));
+        assert_eq!(rule("2d"), Ok(RetentionRule { limit, copied: false }));
+        assert_eq!(rule("2d,copied"), Ok(RetentionRule { limit, copied: true }));
+        assert_eq!(rule("2d, copied"), rule("2d,copied"));
+        assert_eq!(rule("2d,copied").unwrap().to_string(), "2days,copied");
+        assert_eq!(rule("copied"), Err(Error::NoLimit));
+        for text in ["2d,", "2d,copies", "2d,copied,copied", "copied,2d", "all", ""] {
+            let error = rule(text).unwrap_err().to_string();
+            assert!(error.contains("500GB") || error.contains(",copied"), "{text}: {error}");
         }
     }
 
@@ -200,6 +282,14 @@ mod tests {
     }
 
     #[test]
+    fn the_newest_stays_although_it_lacks_a_copy_and_costs_no_older_one_its_place() {
+        let lacking = |scan| RetentionCandidate { lacks_copy: true, ..scan };
+        let scans = [lacking(held(10, 0, true)), held(10, 1, true), lacking(held(10, 2, true))];
+        let choice = Retention::Size(ByteSize(1)).choose(&scans, Tai(9 * HOUR));
+        assert_eq!(choice, RetentionPlan { go: vec![1], in_the_way: vec![0] });
+    }
+
+    #[test]
     fn nothing_is_in_the_way_of_a_limit_that_is_kept_to() {
         let scans = [held(3, 0, false), held(20, 1, true), held(10, 2, true)];
         let choice = Retention::Size(ByteSize(25)).choose(&scans, Tai(9 * HOUR));
@@ -207,10 +297,10 @@ mod tests {
     }
 
     fn some_scans() -> impl Strategy<Value = Vec<RetentionCandidate>> {
-        let scan = (0u64..100, prop::option::of(0i64..50), any::<bool>());
-        let scan = scan.prop_map(|(bytes, hours, may_go)| {
+        let scan = (0u64..100, prop::option::of(0i64..50), any::<bool>(), any::<bool>());
+        let scan = scan.prop_map(|(bytes, hours, may_go, lacks_copy)| {
             let ended = hours.map(|hours| Tai(hours * HOUR));
-            RetentionCandidate { bytes, ended, may_go }
+            RetentionCandidate { bytes, ended, may_go, lacks_copy }
         });
         prop::collection::vec(scan, 1..20)
     }

@@ -6,6 +6,7 @@
 //! - [`writer_thread`]: the thread of a writer
 //! - [`stop_handle`]: stops a recording or other long work from another thread
 //! - [`clock`]: the host's clock, read once
+//! - [`load_file`]: the load of a recorder, published for other processes
 //! - [`leap`]: the leap second table in use
 //! - [`overlap`]: whether two names are one file
 //! - [`read_at`]: bytes at an offset
@@ -16,6 +17,7 @@
 
 pub mod clock;
 pub mod leap;
+pub mod load_file;
 pub mod overlap;
 pub mod place;
 pub mod read_at;

@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 
 use fullbore_care::retention::{self, RetentionResult};
-use fullbore_core::retention::Retention;
+use fullbore_core::retention::RetentionRule;
 use fullbore_engine::recorder::Event;
 use fullbore_linux::clock::Clock;
 
@@ -20,7 +20,7 @@ pub struct RetentionThread {
 
 impl RetentionThread {
     /// Starts a retention thread for the store with these members.
-    pub fn start(roots: Vec<PathBuf>, limit: Retention) -> io::Result<Self> {
+    pub fn start(roots: Vec<PathBuf>, limit: RetentionRule) -> io::Result<Self> {
         let (sealed, requested) = mpsc::channel();
         let (tell, told) = mpsc::channel();
         let work = move || {
@@ -63,7 +63,7 @@ impl RetentionThread {
 }
 
 /// Removes excess scans. The reason why a scan is kept is reported once, and remembered in `said`.
-fn tidy(roots: &[PathBuf], limit: Retention, said: &mut BTreeSet<String>) -> Vec<Event> {
+fn tidy(roots: &[PathBuf], limit: RetentionRule, said: &mut BTreeSet<String>) -> Vec<Event> {
     let (removed, stays) = match retention::keep(roots, limit, Clock::new().now()) {
         Ok(RetentionResult { removed, stayed, in_the_way }) => {
             let stayed =

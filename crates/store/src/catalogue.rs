@@ -89,6 +89,12 @@ pub struct Entry {
     pub leftover: Vec<PathBuf>,
     /// True if it is protected from being removed.
     pub protected: bool,
+    /// The host that sends it, if it is a copy that has not arrived completely.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub incomplete_from: Option<String>,
+    /// The number of other hosts that sent a receipt for a copy. Whether the receipts prove it, the indexes tell, which
+    /// are not read here.
+    pub copies: usize,
     /// The reason why it is broken.
     pub problem: Option<String>,
     /// True if the directory has the name of a scan and holds files that only this program makes.
@@ -352,6 +358,8 @@ fn of_manifest(roots: &[Root], manifest: &Manifest, places: &Places) -> Entry {
         wanting: manifest.wanting().iter().map(ToString::to_string).collect(),
         leftover: Vec::new(),
         protected: protected(roots, places),
+        incomplete_from: manifest.incomplete_copy().map(|copied| copied.host.clone()),
+        copies: copies(roots, manifest, places),
         problem: None,
         is_ours: true,
     }
@@ -408,6 +416,8 @@ fn broken(roots: &[Root], name: &str, places: &Places, problem: String) -> Entry
         wanting: Vec::new(),
         leftover: Vec::new(),
         protected: protected(roots, places),
+        incomplete_from: None,
+        copies: 0,
         problem: Some(problem),
         is_ours: name.parse::<ScanName>().is_ok()
             && places.iter().any(|(root, directory)| {
@@ -418,6 +428,12 @@ fn broken(roots: &[Root], name: &str, places: &Places, problem: String) -> Entry
 
 fn protected(roots: &[Root], places: &Places) -> bool {
     places.iter().any(|(root, directory)| is_protected(&roots[*root].path.join(directory)))
+}
+
+fn copies(roots: &[Root], manifest: &Manifest, places: &Places) -> usize {
+    let directories: Vec<PathBuf> =
+        places.iter().map(|(root, directory)| roots[*root].path.join(directory)).collect();
+    crate::copies::count(directories.iter().map(PathBuf::as_path), manifest.uuid)
 }
 
 /// Bytes written, by the indexes: the size of a chunk file tells nothing, because its space is preallocated. Without an

@@ -73,6 +73,11 @@ pub enum DiagnosticKind {
     },
     /// The scan was never sealed.
     Unsealed,
+    /// The scan is a copy that has not arrived completely.
+    CopyIncomplete {
+        /// The host that sends it.
+        host: String,
+    },
     /// A directory of the scan has no manifest.
     ManifestMissing,
     /// A manifest that cannot be read.
@@ -155,6 +160,11 @@ pub enum DiagnosticKind {
     ChunkTwice {
         /// The other file.
         other: PathBuf,
+    },
+    /// The file of receipts of copies cannot be read.
+    CopiesUnreadable {
+        /// The reason.
+        why: String,
     },
     /// A file that does not belong among the chunks.
     Stranger,
@@ -316,6 +326,10 @@ impl fmt::Display for DiagnosticKind {
                  member"
             ),
             Unsealed => write!(f, "the scan was never sealed; run `fullbore recover`"),
+            CopyIncomplete { host } => write!(
+                f,
+                "it is an incomplete copy from {host}: `fullbore send` there continues it"
+            ),
             ManifestMissing => write!(f, "the manifest is missing"),
             ManifestUnreadable { why } => write!(f, "the manifest cannot be read: {why}"),
             ManifestDiffers { believed } => {
@@ -363,6 +377,7 @@ impl fmt::Display for DiagnosticKind {
             ChunkTwice { other } => {
                 write!(f, "{} has the same chunk number", other.display())
             }
+            CopiesUnreadable { why } => write!(f, "the receipts of copies cannot be read: {why}"),
             Stranger => write!(f, "a file that does not belong to the scan"),
             Unreadable { why } => write!(f, "cannot be read: {why}"),
             BlocksDamaged { first, count, offset } => {

@@ -456,7 +456,8 @@ pub fn open_new(path: &Path, direct: bool) -> io::Result<OwnedFd> {
     Ok(options.open(path)?.into())
 }
 
-fn create(path: &Path, direct: bool, space: SpaceRequest) -> io::Result<(OwnedFd, u64)> {
+/// Makes a file and reserves space for it. Returns the number of bytes reserved.
+pub fn create(path: &Path, direct: bool, space: SpaceRequest) -> io::Result<(OwnedFd, u64)> {
     let file = open_new(path, direct)?;
     match reserve(&file, 0, space) {
         Ok(reserved) => Ok((file, reserved)),
@@ -470,7 +471,7 @@ fn create(path: &Path, direct: bool, space: SpaceRequest) -> io::Result<(OwnedFd
 }
 
 /// Reserves space by a request and the free space at this moment. Returns the number of bytes.
-fn reserve(file: &OwnedFd, offset: u64, space: SpaceRequest) -> io::Result<u64> {
+pub fn reserve(file: &OwnedFd, offset: u64, space: SpaceRequest) -> io::Result<u64> {
     // If the file system does not report its free space, the smallest step is tried.
     let free = rustix::fs::fstatvfs(file)
         .map_or(0, |status| status.f_bavail.saturating_mul(status.f_frsize));
@@ -498,7 +499,7 @@ fn take_space(file: &OwnedFd, offset: u64, bytes: u64) -> io::Result<()> {
 }
 
 /// Renames a file without ever replacing another.
-fn put_in_place(from: &Path, to: &Path) -> io::Result<()> {
+pub fn put_in_place(from: &Path, to: &Path) -> io::Result<()> {
     use rustix::fs::CWD;
     match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         // Some network file systems do not support the flag. Only this process makes names here, so a check is enough.

@@ -107,6 +107,17 @@ enum Phase {
 }
 
 impl Journal {
+    /// Returns the journal of an index that has marks for this many blocks already.
+    pub fn continued(durable: u64) -> Self {
+        Self { durable, ..Self::default() }
+    }
+
+    /// Returns the mark that the last round owes, for a caller that writes and syncs it itself before the next round.
+    pub fn take_mark(&mut self) -> Option<Entry> {
+        let at = self.owed.take()?;
+        Some(Entry::Mark { blocks: self.durable, at })
+    }
+
     /// Returns true if a round would have something to do. A mark is written even if nothing follows, because readers
     /// of a live scan depend on it.
     pub fn has_news(&self) -> bool {

@@ -10,6 +10,7 @@
 //!                                  <scan-stream>.00000007.part    the chunk being filled, with its reserved space
 //!                                  protected                      if the scan is protected from removal
 //!                                  markers                        markers of the scan, beside its first stream only
+//!                                  copies.json                    receipts of copies elsewhere, beside its first stream only
 //!                                  spare               preallocated space for the next one
 //!                                  <scan-stream>.00000003.parity0     parity of chunks on other members
 //!                                  <scan-stream>.00000003.stripe0     their numbers and index records
@@ -27,18 +28,22 @@
 //! - [`reader`]: a scan's blocks in order, read ahead and checked
 //! - [`follow`]: a scan that is being recorded, as far as it is durable
 //! - [`renumber`]: renumbers chunk files in the order of the stream if a member died within a chunk
+//! - [`landing`]: a scan that arrives from another site
+//! - [`copies`]: what both ends of a transfer compute of a scan
 //! - [`redundancy`]: parity of chunks on other members
 //! - [`protection`]: the file that protects a scan from removal
 //! - [`lock`]: the lock of a scan that is being recorded
 //! - [`resume`]: finds earlier parts of a scan
 //! - [`sessions`]: the accounts of whole sessions
 //! - [`markers`]: marked moments of a scan
+//! - [`copies`]: receipts of copies of a scan at other sites
 //!
 //! It may write and read files on the members, and take scan locks. It judges nothing and removes no scan: that is care
 //! of the scans (`fullbore-care`).
 
 pub mod catalogue;
 mod chunk;
+pub mod copies;
 pub mod crash_hooks;
 pub mod diagnostics;
 mod disk;
@@ -47,6 +52,7 @@ pub mod gaps;
 mod identity;
 pub mod inventory;
 mod journal;
+pub mod landing;
 pub mod lock;
 pub mod markers;
 mod member;

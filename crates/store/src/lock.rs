@@ -119,6 +119,11 @@ impl ScanLock {
         Ok(())
     }
 
+    /// The same lock, after a directory above the manifest was renamed.
+    pub fn moved_to(self, path: PathBuf) -> Self {
+        Self { path, ..self }
+    }
+
     /// The manifest that is locked.
     pub fn path(&self) -> &Path {
         &self.path

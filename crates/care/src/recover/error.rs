@@ -29,6 +29,14 @@ pub enum Error {
         /// The scan.
         scan: String,
     },
+    /// The scan is a copy that has not arrived completely.
+    #[error("scan {scan}: it is an incomplete copy from {host}")]
+    IncompleteCopy {
+        /// The scan.
+        scan: String,
+        /// The host that sends it.
+        host: String,
+    },
     /// A member is missing.
     #[error("scan {scan}: members are missing: {}", listed(members))]
     MembersAbsent {
@@ -71,6 +79,10 @@ impl Hint for Error {
             Error::MembersAbsent { .. } => {
                 "give them with --store; `fullbore rebuild` first, if the scan has redundancy; or give up their data \
                  (--without-absent-members)"
+            }
+            Error::IncompleteCopy { .. } => {
+                "`fullbore send` on that host continues it; or keep what has arrived, as a scan that lost the rest \
+                 (--incomplete-copy)"
             }
             Error::Write { .. } | Error::Renumber(_) => {
                 "fix the cause, then recover the scan again"

@@ -61,6 +61,8 @@ pub struct Options {
     pub without_absent_members: bool,
     /// Also process a sealed scan: rebuild its indexes that are not whole.
     pub reindex: bool,
+    /// Also process an incomplete copy from another site: the scan loses the part that has not arrived.
+    pub incomplete_copy: bool,
 }
 
 /// Recovers a scan. `progress` is called with the number of bytes read so far.
@@ -79,6 +81,11 @@ pub fn recover(
             true => already_sealed(&inventory),
             false => Outcome::Recovered(as_it_was(&inventory, warnings, started)),
         });
+    }
+    if let Some(copied) = inventory.manifest.incomplete_copy().filter(|_| !options.incomplete_copy)
+    {
+        let (scan, host) = (scan.to_string(), copied.host.clone());
+        return Err(Error::IncompleteCopy { scan, host });
     }
     let mut locks = lock_all(&inventory)?;
     // The former owner of the lock may have sealed the scan in the meantime.

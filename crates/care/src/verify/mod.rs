@@ -124,7 +124,10 @@ pub fn verify_rest(
             member: None,
             file: Some(scan.inventory.manifest_path.clone()),
             frames: None,
-            what: DiagnosticKind::Unsealed,
+            what: match scan.manifest.incomplete_copy() {
+                Some(copied) => DiagnosticKind::CopyIncomplete { host: copied.host.clone() },
+                None => DiagnosticKind::Unsealed,
+            },
         });
     }
     if renumber::is_unfinished(&scan.inventory) {

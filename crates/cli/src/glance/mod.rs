@@ -93,6 +93,7 @@ impl Glance<'_> {
         let end = match manifest.state {
             State::Aborted if completeness.lost > 0 => "aborted",
             State::Aborted => "aborted, no received data lost",
+            State::Recording if manifest.copied.is_some() => "not sealed, an incomplete copy",
             State::Recording => "not sealed",
             State::Recovered => "recovered",
             State::Sealed => "sealed",
@@ -134,6 +135,9 @@ impl Glance<'_> {
         let (missing, overrun): (u64, u64) =
             (sum(|it| it.terms.missing), sum(|it| it.terms.overrun));
         let never_came = self.streams.iter().any(|it| it.account.never_came());
+        if let Some(copied) = self.manifest.incomplete_copy() {
+            return format!("`fullbore send` on {} continues the copy", copied.host);
+        }
         if self.manifest.state == State::Recording {
             return format!("`fullbore recover {scan}` seals it");
         }

@@ -9,13 +9,14 @@ use fullbore_care::verify;
 use fullbore_core::account::Account;
 use fullbore_core::completeness::{Completeness, counted, grouped};
 use fullbore_core::device::DeviceEnd;
-use fullbore_core::manifest::{AbsentMember, Fill, Format, Manifest, State, Stream, Times};
+use fullbore_core::manifest::{AbsentMember, Copied, Fill, Format, Manifest, State, Stream, Times};
 use fullbore_core::marker::{Marker, Position};
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::redundancy::{Followed, Redundancy};
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_formats::panda::control::Settings;
 use fullbore_linux::clock::Clock;
+use fullbore_store::copies::{self, Copies, Digest, Receipt};
 use fullbore_store::diagnostics::Diagnostic;
 use fullbore_store::follow::{Durable, FollowState, Follower, Share};
 use fullbore_store::markers;
@@ -99,12 +100,26 @@ struct Info<'a> {
     recording: bool,
     /// All markers, including those not yet in the manifest, with the positions of the streams.
     markers: &'a [Marker],
+    /// Receipts of copies at other sites.
+    copies: &'a [CopyJson],
     /// The durable data of a scan that is being recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     live: Option<Live>,
     /// The former directories of members that are not given.
     absent: Vec<&'a PathBuf>,
     findings: &'a [Diagnostic],
+}
+
+/// A receipt of a copy.
+#[derive(Serialize)]
+struct CopyJson {
+    #[serde(flatten)]
+    receipt: Receipt,
+    /// True if it proves the copy to be whole, and equal to the blocks here.
+    proven: bool,
+    /// The reason why it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
 }
 
 /// A scan that is being recorded.
@@ -157,6 +172,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let status = follower.status();
     let live = (!status.is_over()).then(|| Live::of(&follower, stream.as_ref()));
     let mut scan = follower.into_scan();
+    let copies = copies_of(&mut scan);
     if let Some(stream) = stream {
         keep_only(&mut scan, stream.as_str())?;
     }
@@ -169,6 +185,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         recording: live.is_some(),
         live,
         markers: &markers,
+        copies: &copies,
         absent: scan.inventory.absent_members().into_iter().map(|member| &member.path).collect(),
         findings: &scan.findings,
     };
@@ -376,6 +393,11 @@ fn facts(scan: &Scan, info: &Info<'_>) -> Vec<String> {
     if info.markers.len() > LISTED {
         facts.push(format!("{} are in --full", count(info.markers.len() - LISTED, "more mark")));
     }
+    facts.extend(info.copies.iter().take(LISTED).map(copied));
+    if info.copies.len() > LISTED {
+        let more = info.copies.len() - LISTED;
+        facts.push(format!("receipts of {more} more copies are in --full"));
+    }
     facts
 }
 
@@ -442,6 +464,9 @@ fn in_full(scan: &Scan, info: &Info<'_>, gaps: usize) -> String {
     text += &format!("  recorded  {:.3} – {stopped} on {}{by}\n", manifest.armed, manifest.host);
     text += &format!("  software  {}\n", manifest.software);
     text += &format!("  identity  {}\n", manifest.uuid);
+    if let Some(Copied { host, completed: Some(completed), .. }) = &manifest.copied {
+        text += &format!("  copied    from {host}, complete at {completed:.3}\n");
+    }
     let streams = count(manifest.streams.len(), "stream");
     let bytes: u64 = info.places.iter().map(|place| place.bytes).sum();
     text += &match &info.live {
@@ -481,11 +506,45 @@ fn in_full(scan: &Scan, info: &Info<'_>, gaps: usize) -> String {
     text += &columns(&places_table(&info.places), 2);
     text.push('\n');
     text += &info.markers.iter().map(marked).collect::<String>();
+    for copy in info.copies {
+        text += &format!(
+            "  {}, key {}, digest {}\n",
+            copied(copy),
+            copy.receipt.key,
+            copy.receipt.digest
+        );
+    }
     text += &accounts(scan, gaps);
     for finding in &scan.findings {
         text += &format!("! {finding}\n");
     }
     text
+}
+
+/// Returns the receipts beside a scan, each checked against its blocks. Files that cannot be read are added to the
+/// findings.
+fn copies_of(scan: &mut Scan) -> Vec<CopyJson> {
+    let Copies { receipts, findings } = copies::of_scan(&scan.inventory);
+    scan.findings.extend(findings);
+    if receipts.is_empty() {
+        return Vec::new();
+    }
+    let digest = Digest(copies::digest_of(scan));
+    let check = |receipt: Receipt| {
+        let why = copies::judge(scan, &digest, &receipt).err().map(|why| why.to_string());
+        CopyJson { receipt, proven: why.is_none(), why }
+    };
+    receipts.into_iter().map(check).collect()
+}
+
+fn copied(copy: &CopyJson) -> String {
+    let CopyJson { receipt, why, .. } = copy;
+    let whether = match why {
+        None => "proven".to_owned(),
+        Some(why) => format!("NOT PROVEN: {why}"),
+    };
+    let (host, at, bytes) = (&receipt.host, receipt.at, ByteSize(receipt.bytes));
+    format!("copy on {host} since {at:.3}, {bytes}, {whether}")
 }
 
 /// All markers of the shown streams, with the positions of the streams as far as they are known.
@@ -508,7 +567,16 @@ fn marked(marker: &Marker) -> String {
     text
 }
 
-fn status(info: &Info<'_>) -> &'static str {
+fn status(info: &Info<'_>) -> String {
+    if let Some(copied) = info.manifest.incomplete_copy() {
+        let host = &copied.host;
+        return match info.recording {
+            true => format!("is being received from {host}"),
+            false => {
+                format!("is an incomplete copy from {host}: `fullbore send` there continues it")
+            }
+        };
+    }
     match info.manifest.state {
         State::Recording if info.recording => "is being recorded",
         State::Recording => "was never sealed: run `fullbore recover`",
@@ -516,6 +584,7 @@ fn status(info: &Info<'_>) -> &'static str {
         State::Aborted => "is sealed, by an abort",
         State::Recovered => "is sealed, by recover",
     }
+    .to_owned()
 }
 
 /// The redundancy of a scan.

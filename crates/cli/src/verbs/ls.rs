@@ -16,10 +16,12 @@ use crate::verbs::scan_arg;
 
 /// List the scans of a store.
 ///
-/// One line per scan: its name; its state (recording, sealed, aborted, recovered; unsealed: its recorder died;
+/// One line per scan: its name; its state (recording, sealed, aborted, recovered; unsealed: its recorder died, or it is an
+/// incomplete copy;
 /// broken: no manifest can be read; run `fullbore recover` for the last two); the time of its first frame; its
 /// length; its size; the number of streams; whether it is complete, or how many frames it LOST; and the verdict of
-/// its account, with the number of members that are not attached. Below the table, ls names those members, members
+/// its account, with the number of members that are not attached. The state also says if the scan is protected, and how
+/// many other hosts have sent receipts for copies (`fullbore info` checks them). Below the table, ls names those members, members
 /// that were away or failed during the recording, and redundancy that could not be made.
 ///
 /// For a device without a file system, `fullbore ls device:/dev/nvme0n1` lists the scans of its index, with their
@@ -81,6 +83,9 @@ fn text(entries: &[Entry]) -> String {
                 path.display()
             );
         }
+        if let Some(host) = &entry.incomplete_from {
+            text += &format!("{}: an incomplete copy from {host}\n", entry.name);
+        }
         if let Some(problem) = &entry.problem {
             text += &format!("{}: {problem}\n", entry.name);
         }
@@ -104,7 +109,12 @@ fn row(entry: &Entry) -> Vec<String> {
 
 fn state(entry: &Entry) -> String {
     let protected = if entry.protected { ", protected" } else { "" };
-    format!("{}{protected}", entry.state.as_str())
+    let copies = match entry.copies {
+        0 => String::new(),
+        1 => ", 1 copy".to_owned(),
+        copies => format!(", {copies} copies"),
+    };
+    format!("{}{protected}{copies}", entry.state.as_str())
 }
 
 /// The verdict on the whole scan, with a remark if a part of it is not available.

@@ -26,6 +26,7 @@ pub mod scan_arg;
 pub mod selftest;
 mod sending;
 pub mod simulate;
+pub mod transfer;
 pub mod verify;
 pub mod watch;
 

@@ -11,7 +11,7 @@ use fullbore_core::affinity::{AffinityPolicy, SchedulingPolicy};
 use fullbore_core::endpoint::{FileTarget, Parameter, UdpSource};
 use fullbore_core::panda::PandaSource;
 use fullbore_core::redundancy::Scheme;
-use fullbore_core::retention::Retention;
+use fullbore_core::retention::RetentionRule;
 use fullbore_core::units::ByteSize;
 use fullbore_engine::recorder::{Event, RecordingConfig};
 use fullbore_engine::sink::SinkConfig;
@@ -215,9 +215,9 @@ pub struct Args {
     reconnect: Option<Duration>,
     /// After each scan, remove the oldest ones, to keep no more than a size or an age: 500GB, 2d. The newest scan always
     /// stays, and so do scans that are unsealed, protected, or partly on a member that is away; no newer scan is removed in
-    /// their place.
-    #[arg(long, value_name = "SIZE|AGE")]
-    keep: Option<Retention>,
+    /// their place. With `,copied` (500GB,copied), only scans go that a receipt proves to be on another host.
+    #[arg(long, value_name = "SIZE|AGE[,copied]")]
+    keep: Option<RetentionRule>,
     /// Protect against the loss of members: `mirror`, a copy of each chunk on another member, or `parity:K+M`, M parity
     /// chunks for K chunks, all on different members, so that any M of these can fail. Chunks stay plain files. Parity
     /// follows as chunks are complete, and is complete when the scan is sealed.

@@ -69,6 +69,9 @@ pub struct Args {
     /// Recover without the members that are not given: the scan loses the data on them.
     #[arg(long)]
     without_absent_members: bool,
+    /// Keep what has arrived of an incomplete copy from another site, as a scan that lost the rest.
+    #[arg(long, conflicts_with = "all")]
+    incomplete_copy: bool,
     #[command(flatten)]
     store: StoreArg,
 }
@@ -126,10 +129,21 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         deep: args.deep,
         without_absent_members: args.without_absent_members,
         reindex: args.reindex,
+        incomplete_copy: args.incomplete_copy,
     };
     let strangers = Cell::new(0);
     let unsealed = |entry: &Entry| match entry.state {
-        ScanState::Unsealed => true,
+        ScanState::Unsealed => match &entry.incomplete_from {
+            Some(host) => {
+                let name = &entry.name;
+                output::say(format_args!(
+                    "fullbore: {name}: an incomplete copy from {host}: left alone\n  `fullbore send` there \
+                     continues it; `fullbore recover {name} --incomplete-copy` keeps what has arrived"
+                ));
+                false
+            }
+            None => true,
+        },
         ScanState::Broken if entry.is_ours => true,
         ScanState::Broken => {
             strangers.set(strangers.get() + 1);

@@ -1,11 +1,13 @@
 //! `fullbore rm`: removes scans.
 
 use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args as ClapArgs;
 use fullbore_care::remove::{self, Removed};
+use fullbore_core::hint;
 use fullbore_core::name::ScanName;
 use fullbore_core::units::ByteSize;
 
@@ -18,6 +20,8 @@ use crate::verbs::scan_arg;
 ///
 /// rm removes only files that the store made. Other files in a scan's directories stay, and rm names them. It refuses a
 /// scan that is being recorded. For a scan of a device, device:PATH?scan=SCAN, it removes the entry in the device's index.
+/// With --copied, rm removes only scans that are proven to be on another host: `fullbore send` keeps the receipt beside the
+/// scan, and its digest must equal that of the blocks here. rm refuses the others with the reason, and exits with 1.
 /// rm asks before it removes a scan; without a terminal, give --yes. The exit code is 1 if the answer was no.
 #[derive(ClapArgs)]
 pub struct Args {
@@ -32,6 +36,9 @@ pub struct Args {
     /// good this removes the rest.
     #[arg(long, conflicts_with = "leftovers")]
     without_absent_members: bool,
+    /// Remove only scans that a receipt proves to be on another host, whole and unchanged.
+    #[arg(long, conflicts_with_all = ["leftovers", "without_absent_members"])]
+    copied: bool,
     /// Do not ask.
     #[arg(long, short)]
     yes: bool,
@@ -46,6 +53,10 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
             !args.leftovers && !args.without_absent_members,
             "a device has no members: nothing is left over of its scans"
         );
+        anyhow::ensure!(
+            !args.copied,
+            "a device has no receipts of copies: --copied is for a store"
+        );
         let ask = |names: &[String]| Ok(args.yes || agreed(names, output)?);
         return super::device::rm(&args.scan, ask, output);
     }
@@ -56,6 +67,17 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     }
     scans.sort();
     scans.dedup();
+    let asked_for = scans.len();
+    if args.copied {
+        scans.retain(|scan| is_proven(&roots, scan));
+    }
+    let done = match scans.len() == asked_for {
+        true => output::GOOD,
+        false => output::FOUND,
+    };
+    if scans.is_empty() {
+        return Ok(ExitCode::from(done));
+    }
     let what = if args.leftovers { "leftover data of " } else { "" };
     let names: Vec<String> = scans.iter().map(|scan| format!("{what}{scan}")).collect();
     if !args.yes && !agreed(&names, output)? {
@@ -69,6 +91,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
             bar.set_position(gone);
         };
         let removed = match (args.leftovers, args.without_absent_members) {
+            _ if args.copied => remove::remove_copied(&roots, scan, &progress),
             (true, _) => remove::remove_leftovers(&roots, scan, &progress),
             (false, true) => remove::remove_without_absent(&roots, scan, &progress),
             (false, false) => remove::remove_telling(&roots, scan, &progress),
@@ -77,7 +100,18 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         let removed = removed.map_err(explained)?;
         output.tell(&removed, || text(&removed, what))?;
     }
-    Ok(ExitCode::from(output::GOOD))
+    Ok(ExitCode::from(done))
+}
+
+/// Returns true if a receipt proves a copy of the scan elsewhere; if not, says why.
+fn is_proven(roots: &[PathBuf], scan: &ScanName) -> bool {
+    match remove::prove(roots, scan) {
+        Ok(_) => true,
+        Err(error) => {
+            output::say(format_args!("fullbore: {}", hint::explained(&error)));
+            false
+        }
+    }
 }
 
 fn agreed(names: &[String], output: Output) -> anyhow::Result<bool> {

@@ -263,6 +263,10 @@ fn harm(verification: &Verification) -> (String, Tone) {
     let away = count(absent, "member");
     let is = if absent == 1 { "is" } else { "are" };
     match (absent, lost) {
+        (0, 0) if verification.state == State::Recording && sender(verification).is_some() => {
+            let text = "NOT COMPLETE: a part of this copy has not arrived; what has can be read";
+            (text.to_owned(), Tone::Doubt)
+        }
         (0, 0) if verification.state == State::Recording => {
             let text = "NOT SEALED: its recorder died; all frames with an index record can be read";
             (text.to_owned(), Tone::Doubt)
@@ -312,6 +316,8 @@ fn advice(verification: &Verification) -> String {
     let unsealed = verification.state == State::Recording;
     if is_recording(verification) {
         "  --follow also verifies new blocks, and the account when the scan is sealed\n".to_owned()
+    } else if let Some(host) = sender(verification) {
+        format!("  `fullbore send` on {host} continues the copy\n")
     } else if unsealed {
         format!("  `fullbore recover {scan}` seals it\n")
     } else if verification.findings.iter().any(Diagnostic::is_of_index) {
@@ -328,7 +334,17 @@ fn advice(verification: &Verification) -> String {
 /// True if the scan is still being recorded; otherwise being unsealed is a finding.
 fn is_recording(verification: &Verification) -> bool {
     let unsealed = |finding: &Diagnostic| finding.what == DiagnosticKind::Unsealed;
-    verification.state == State::Recording && !verification.findings.iter().any(unsealed)
+    verification.state == State::Recording
+        && !verification.findings.iter().any(unsealed)
+        && sender(verification).is_none()
+}
+
+/// The host that an incomplete copy comes from.
+fn sender(verification: &Verification) -> Option<&str> {
+    verification.findings.iter().find_map(|finding| match &finding.what {
+        DiagnosticKind::CopyIncomplete { host } => Some(host.as_str()),
+        _ => None,
+    })
 }
 
 /// True if a member was away when the scan was sealed: its manifest is an earlier one, and it has no account.

@@ -92,6 +92,7 @@ impl ActiveScan {
             away: Vec::new(),
             streams,
             markers: Vec::new(),
+            copied: None,
         };
         let sinks = sinks.plan_scan(&mut manifest, failures);
         let numbers = 0..manifest.streams.len() as u16;

@@ -17,4 +17,5 @@ pub mod memory;
 pub mod receive;
 pub mod sched;
 pub mod send;
+pub mod tcp;
 pub mod uring;

@@ -69,10 +69,20 @@ pub fn treatment() -> io::Result<Treatment> {
 /// Lets every other thread of the machine use the disks before the calling one. Disk schedulers without classes ignore
 /// it.
 pub fn use_disks_last() -> io::Result<()> {
-    const WHO_PROCESS: libc::c_int = 1;
     const CLASS_IDLE: libc::c_int = 3 << 13;
+    set_disk_priority(CLASS_IDLE)
+}
+
+/// Takes back [`use_disks_last`]: the calling thread uses the disks with the priority of its niceness.
+pub fn use_disks_as_usual() -> io::Result<()> {
+    const CLASS_NONE: libc::c_int = 0;
+    set_disk_priority(CLASS_NONE)
+}
+
+fn set_disk_priority(priority: libc::c_int) -> io::Result<()> {
+    const WHO_PROCESS: libc::c_int = 1;
     // SAFETY: the call takes three numbers and no address; 0 means the calling thread.
-    match unsafe { libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, 0, CLASS_IDLE) } {
+    match unsafe { libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, 0, priority) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

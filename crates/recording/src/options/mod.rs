@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use fullbore_core::affinity::{AffinityPolicy, SchedulingPolicy};
 use fullbore_core::redundancy::Scheme;
-use fullbore_core::retention::Retention;
+use fullbore_core::retention::RetentionRule;
 use fullbore_core::units::ByteSize;
 use fullbore_time::Tai;
 use serde::Deserialize;
@@ -115,9 +115,10 @@ pub struct RecordingOptions {
     /// For a PandA: the time to retry a lost connection. Default: 30 s.
     #[serde(deserialize_with = "value::duration")]
     pub reconnect: Option<Duration>,
-    /// The size or the age of the scans that a store keeps. Default: all scans stay.
+    /// The size or the age of the scans that a store keeps, and `,copied` to remove only scans that are proven elsewhere.
+    /// Default: all scans stay.
     #[serde(deserialize_with = "value::one")]
-    pub keep: Option<Retention>,
+    pub keep: Option<RetentionRule>,
     /// The redundancy of a store: `mirror` or `parity:K+M`. Default: none.
     #[serde(deserialize_with = "value::one")]
     pub redundancy: Option<Scheme>,

@@ -317,8 +317,9 @@ impl Follower {
         Ok(false)
     }
 
-    /// Determines again the locations and stripes of a stream's blocks.
-    fn look_again(&mut self, number: usize) -> Result<(), Error> {
+    /// Determines again the locations and stripes of a stream's blocks, at most once a second: a file may have been
+    /// renamed, or parity may help.
+    pub fn look_again(&mut self, number: usize) -> Result<(), Error> {
         if self.looked_again.is_some_and(|at| at.elapsed() < SECOND_LOOKS) {
             return Ok(());
         }

@@ -3,6 +3,7 @@
 mod all;
 mod compare;
 mod disk;
+mod link;
 mod memory;
 mod net;
 mod report;
@@ -34,6 +35,7 @@ enum Action {
     Memory(memory::Args),
     Ring(ring::Args),
     Net(Box<net::Args>),
+    Link(Box<link::Args>),
     All(Box<all::Args>),
     Compare(compare::Args),
     Report(report::Args),
@@ -46,6 +48,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         Action::Memory(args) => memory::run(args, output),
         Action::Ring(args) => ring::run(args, output),
         Action::Net(args) => net::run(*args, output),
+        Action::Link(args) => link::run(*args, output),
         Action::All(args) => all::run(*args, output),
         Action::Compare(args) => compare::run(args, output),
         Action::Report(args) => report::run(args, output),

@@ -16,7 +16,7 @@ const NEAR: u64 = 75;
 const FAR: u64 = 50;
 
 /// Streams with fewer blocks are not checked: a few blocks are always in use.
-const FEW_BLOCKS: u64 = 16;
+pub(super) const FEW_BLOCKS: u64 = 16;
 
 /// Maximum number of repeated warnings.
 const MOST_SAID: u32 = 100;

@@ -2,6 +2,7 @@
 
 mod high_water;
 mod listen;
+mod load;
 mod member_rejoin;
 #[cfg(test)]
 mod model;
@@ -19,6 +20,7 @@ use std::time::{Duration, Instant};
 use fullbore_capture::CaptureCommand;
 use fullbore_core::name::ScanName;
 use fullbore_linux::clock::Clock;
+use fullbore_linux::load_file::{self, LoadFile};
 use fullbore_linux::stop_handle::{ABORT, LEAVE, StopHandle};
 use fullbore_time::Tai;
 
@@ -101,6 +103,8 @@ pub struct Supervisor {
     reported: Instant,
     standstill: StallWatchdog,
     marks: HighWaterMarks,
+    /// Where other processes read the use of memory; `None` if the file could not be made.
+    load: Option<LoadFile>,
     passing: PassingStreams,
     clocks: ClockWarnings,
     captures_left: usize,
@@ -162,6 +166,7 @@ impl Supervisor {
             reported: now,
             standstill: StallWatchdog::new(now),
             marks: HighWaterMarks::default(),
+            load: LoadFile::create(Path::new(load_file::DIRECTORY)).ok(),
             passing: PassingStreams::default(),
             broken: Vec::new(),
             source_broken: false,
@@ -530,6 +535,7 @@ impl Recorder {
                 urgency => supervisor.stop(urgency.min(ABORT)),
             }
             supervisor.keep_to_the_plan(control.is_to_end(), tell);
+            supervisor.publish_load();
             supervisor.tell_of_it(tell);
         }
         supervisor.end(tell)

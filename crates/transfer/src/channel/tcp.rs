@@ -1,0 +1,154 @@
+//! The TCP connection under TLS: congestion control, pacing, and what the kernel tells.
+//!
+//! The sizes of the socket buffers are left to the kernel, which adapts them to the path.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use fullbore_linux::sys::tcp;
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+
+use super::{ChannelError, LinkSettings, LinkStatus};
+
+/// Round trips above this are those of a WAN, where BBR keeps the rate in spite of losses.
+const WAN: Duration = Duration::from_millis(2);
+/// Bytes that may wait unsent in the kernel: the far end is silent 50 ms after a pause begins.
+const NOT_SENT_BYTES: u32 = 256 << 10;
+/// Time without an acknowledgement after which the kernel gives a connection up.
+const DEAD: Duration = Duration::from_secs(60);
+const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
+    .with_time(Duration::from_secs(15))
+    .with_interval(Duration::from_secs(5))
+    .with_retries(6);
+
+/// A connection, and what could not be set on it.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub stream: TcpStream,
+    notice: Option<String>,
+}
+
+impl Link {
+    /// Connects to `host:port` within this time, trying each address of the host.
+    pub fn connect(
+        address: &str,
+        settings: &LinkSettings,
+        limit: Duration,
+    ) -> Result<Self, ChannelError> {
+        let deadline = Instant::now() + limit;
+        let resolve = |source| ChannelError::Resolve { address: address.to_owned(), source };
+        let mut failed = resolve(io::ErrorKind::NotFound.into());
+        let addresses = addresses(address).map_err(resolve)?;
+        for (number, &at) in addresses.iter().enumerate() {
+            // An address that does not answer leaves time for the next ones.
+            let left = deadline.saturating_duration_since(Instant::now());
+            let share = left / (addresses.len() - number) as u32;
+            if share.is_zero() {
+                break;
+            }
+            match connect_to(at, settings, share) {
+                Ok(link) => return Ok(link),
+                Err(source) => failed = connect_error(address, source, limit),
+            }
+        }
+        Err(failed)
+    }
+
+    /// Takes over a connection that was accepted.
+    pub fn accepted(stream: TcpStream, settings: &LinkSettings) -> io::Result<Self> {
+        let notice = settings.congestion.as_deref().and_then(|name| ask_for(&stream, name));
+        let mut link = Self { stream, notice };
+        link.prepare(settings)?;
+        Ok(link)
+    }
+
+    fn prepare(&mut self, settings: &LinkSettings) -> io::Result<()> {
+        self.stream.set_nonblocking(true)?;
+        self.stream.set_nodelay(true)?;
+        let socket = SockRef::from(&self.stream);
+        socket.set_tcp_keepalive(&KEEPALIVE)?;
+        socket.set_tcp_user_timeout(Some(DEAD))?;
+        socket.set_tcp_notsent_lowat(NOT_SENT_BYTES)?;
+        if settings.congestion.is_none() {
+            self.choose_congestion();
+        }
+        if settings.rate.is_some() {
+            tcp::set_pacing_rate(&self.stream, settings.rate)?;
+        }
+        Ok(())
+    }
+
+    /// Chooses BBR if the handshake of TCP took as long as on a WAN.
+    fn choose_congestion(&mut self) {
+        let round_trip = tcp::connection(&self.stream).map_or(Duration::ZERO, |it| it.round_trip);
+        if round_trip > WAN {
+            self.notice = ask_for(&self.stream, "bbr");
+        }
+    }
+
+    /// Sets the most bytes per second.
+    pub fn set_rate(&self, rate: Option<u64>) {
+        // It was possible before, or the kernel has no pacing: then the rate stays what it is.
+        if let Err(error) = tcp::set_pacing_rate(&self.stream, rate) {
+            tracing::warn!(%error, "SO_MAX_PACING_RATE");
+        }
+    }
+
+    /// The state of the connection.
+    pub fn status(&self) -> Option<LinkStatus> {
+        let state = tcp::connection(&self.stream).ok()?;
+        let congestion = SockRef::from(&self.stream).tcp_congestion().unwrap_or_default();
+        let name: Vec<u8> = congestion.into_iter().take_while(|byte| *byte != 0).collect();
+        Some(LinkStatus {
+            round_trip: state.round_trip,
+            least_round_trip: state.least_round_trip,
+            congestion: String::from_utf8_lossy(&name).into_owned(),
+            retransmitted: state.retransmitted,
+            segments: state.segments,
+            delivery_rate: state.delivery_rate,
+            notice: self.notice.clone(),
+        })
+    }
+}
+
+fn connect_to(at: SocketAddr, settings: &LinkSettings, limit: Duration) -> io::Result<Link> {
+    let socket = Socket::new(Domain::for_address(at), Type::STREAM, Some(Protocol::TCP))?;
+    let notice = settings.congestion.as_deref().and_then(|name| ask_for(&socket, name));
+    socket.connect_timeout(&at.into(), limit)?;
+    let mut link = Link { stream: socket.into(), notice };
+    link.prepare(settings)?;
+    Ok(link)
+}
+
+/// Asks for a congestion control. Without it the connection works too, and the result says why it is not in force.
+fn ask_for(socket: &impl std::os::fd::AsFd, name: &str) -> Option<String> {
+    let error = SockRef::from(socket).set_tcp_congestion(name.as_bytes()).err()?;
+    let reason = match error.kind() {
+        io::ErrorKind::NotFound => {
+            format!("the kernel does not have it: load the module tcp_{name}")
+        }
+        io::ErrorKind::PermissionDenied => {
+            "it is not in net.ipv4.tcp_allowed_congestion_control".to_owned()
+        }
+        _ => error.to_string(),
+    };
+    Some(format!("congestion control {name} is not used: {reason}"))
+}
+
+fn addresses(address: &str) -> io::Result<Vec<SocketAddr>> {
+    let (host, port) = address.rsplit_once(':').ok_or(io::ErrorKind::InvalidInput)?;
+    let port: u16 = port.parse().map_err(|_| io::ErrorKind::InvalidInput)?;
+    // The resolver knows IPv6 addresses, and the zones of link-local ones, without brackets.
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    Ok((host, port).to_socket_addrs()?.collect())
+}
+
+fn connect_error(address: &str, source: io::Error, limit: Duration) -> ChannelError {
+    let address = address.to_owned();
+    match source.kind() {
+        io::ErrorKind::ConnectionRefused => ChannelError::Refused { address },
+        io::ErrorKind::TimedOut => ChannelError::NoAnswer { address, seconds: limit.as_secs() },
+        _ => ChannelError::Connect { address, source },
+    }
+}

@@ -1,0 +1,358 @@
+//! How fast a transfer may send now: the user's cap and time window, and what the recorder on this host needs.
+//!
+//! ```text
+//!  locks, load files, sockets, pressure ──► host ──► machine ──► allowance ──► connections
+//!                                        every 40 ms                 ▲
+//!                                                    cap ──► bucket ─┘
+//! ```
+//!
+//! Recording comes first: a transfer pauses within 100 ms when the memory of a recorder fills, its receive queue grows,
+//! or anything is dropped (`machine`). A pause means that connections send nothing. Their pacing stays as it is, since
+//! congestion control forgets a path on which the pacing was lowered.
+
+mod bucket;
+mod host;
+mod machine;
+mod window;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use fullbore_core::units::{ByteRate, ByteSize};
+use fullbore_linux::sys::sched;
+
+use self::bucket::Bucket;
+pub use self::host::Host;
+pub use self::machine::{Machine, Observation};
+pub use self::window::{Window, WindowError};
+
+/// Time between two observations of the host.
+const PERIOD: Duration = Duration::from_millis(40);
+
+/// The niceness of threads of a transfer beside a recorder.
+const NICENESS: i32 = 19;
+
+/// The limits of a transfer, from its user.
+#[derive(Clone, Debug, Default)]
+pub struct Limits {
+    /// The most bytes per second.
+    pub rate: Option<u64>,
+    /// The time of day in which to send, UTC.
+    pub window: Option<Window>,
+}
+
+/// What a transfer may do now, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allowance {
+    /// Send at up to this many bytes per second; without one, as fast as it goes.
+    Go(Option<u64>),
+    /// Send nothing for now.
+    Pause(Reason),
+}
+
+/// The reason for a pause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Outside the time window.
+    OutsideWindow,
+    /// The recorder needs the machine.
+    Recording(Signal),
+}
+
+/// A sign that the recorder needs the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// The memory of a recorder fills.
+    Ring {
+        /// Thousandths in use.
+        permille: u32,
+    },
+    /// Frames arrived when no block was free.
+    Overrun,
+    /// A receive queue grows.
+    ReceiveQueue {
+        /// Bytes in it.
+        bytes: u64,
+    },
+    /// A socket dropped datagrams.
+    Drops,
+    /// The host could not be observed in time.
+    Busy,
+}
+
+impl fmt::Display for Allowance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Allowance::Go(None) => write!(f, "not limited"),
+            Allowance::Go(Some(rate)) => write!(f, "capped at {}", ByteRate(*rate)),
+            Allowance::Pause(reason) => reason.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::OutsideWindow => write!(f, "outside window"),
+            Reason::Recording(signal) => write!(f, "yielding to recording: {signal}"),
+        }
+    }
+}
+
+impl fmt::Display for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Signal::Ring { permille } => write!(f, "ring {} % full", permille / 10),
+            Signal::Overrun => write!(f, "frames overrun"),
+            Signal::ReceiveQueue { bytes } => {
+                write!(f, "{} in a receive queue", ByteSize(*bytes))
+            }
+            Signal::Drops => write!(f, "packets dropped by a socket"),
+            Signal::Busy => write!(f, "the host is busy"),
+        }
+    }
+}
+
+/// The governor of all transfers of a process. The host is watched until it is dropped.
+#[derive(Debug)]
+pub struct Governor {
+    shared: Arc<Shared>,
+    watcher: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    begun: Instant,
+}
+
+#[derive(Debug)]
+struct State {
+    machine: Machine,
+    bucket: Option<Bucket>,
+    recording: bool,
+    closed: bool,
+}
+
+impl Governor {
+    /// Starts to watch this host for the recorders that publish their load.
+    pub fn start(limits: Limits) -> Self {
+        Self::start_on(limits, &[])
+    }
+
+    /// The same, and watches the members with these roots for scans that are being recorded.
+    pub fn start_on(limits: Limits, roots: &[PathBuf]) -> Self {
+        Self::watching(limits, Host::here(roots))
+    }
+
+    /// Starts to watch a host.
+    pub fn watching(limits: Limits, mut host: Host) -> Self {
+        let bucket = limits.rate.map(|rate| Bucket::new(rate, host.now()));
+        let mut machine = Machine::new(limits);
+        let seen = host.observe();
+        machine.step(&seen);
+        let recording = seen.recording;
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State { machine, bucket, recording, closed: false }),
+            changed: Condvar::new(),
+            begun: host.begun(),
+        });
+        let watched = shared.clone();
+        let thread = std::thread::Builder::new().name("transfer watch".into());
+        // Without the thread, observations are late: the transfer pauses while a recorder is known, and else goes on.
+        let watcher = thread.spawn(move || watched.watch(host)).ok();
+        Self { shared, watcher }
+    }
+
+    /// Waits until sending is allowed, at most this long; returns the allowance.
+    pub fn wait(&self, most: Duration) -> Allowance {
+        let deadline = Instant::now() + most;
+        let mut state = self.shared.lock();
+        loop {
+            let allowance = state.machine.allowance(self.shared.begun.elapsed());
+            let left = deadline.saturating_duration_since(Instant::now());
+            if matches!(allowance, Allowance::Go(_)) || left.is_zero() || state.closed {
+                return allowance;
+            }
+            state = self.shared.sleep(state, left.min(PERIOD));
+        }
+    }
+
+    /// The allowance now.
+    pub fn now(&self) -> Allowance {
+        self.shared.lock().machine.allowance(self.shared.begun.elapsed())
+    }
+
+    /// Waits until some of these bytes may be sent, at most this long, and returns how many: 0 if none. All connections
+    /// together stay below the cap in every second. The caller sends what it got before it asks again.
+    pub fn grant(&self, wanted: u64, most: Duration) -> u64 {
+        let deadline = Instant::now() + most;
+        let mut state = self.shared.lock();
+        loop {
+            let at = self.shared.begun.elapsed();
+            let left = deadline.saturating_duration_since(Instant::now());
+            let pause = match (state.machine.allowance(at), &mut state.bucket) {
+                (Allowance::Go(_), None) => return wanted,
+                (Allowance::Go(_), Some(bucket)) => {
+                    let granted = bucket.take(wanted, at);
+                    if granted > 0 {
+                        return granted;
+                    }
+                    bucket.wait_for(wanted)
+                }
+                (Allowance::Pause(_), _) => PERIOD,
+            };
+            if left.is_zero() || state.closed {
+                return 0;
+            }
+            state = self.shared.sleep(state, left.min(pause));
+        }
+    }
+
+    /// True if a scan is being recorded on this host.
+    pub fn is_recording(&self) -> bool {
+        self.shared.lock().recording
+    }
+}
+
+impl Drop for Governor {
+    fn drop(&mut self) {
+        self.shared.lock().closed = true;
+        self.shared.changed.notify_all();
+        if let Some(watcher) = self.watcher.take() {
+            // A watcher that panicked has printed its message on standard error.
+            let _ = watcher.join();
+        }
+    }
+}
+
+impl Shared {
+    fn watch(&self, mut host: Host) {
+        let mut state = self.lock();
+        while !state.closed {
+            drop(state);
+            let seen = host.observe();
+            state = self.lock();
+            state.recording = seen.recording;
+            let before = state.machine.allowance(seen.at);
+            if state.machine.step(&seen) != before {
+                self.changed.notify_all();
+            }
+            let next = Instant::now() + PERIOD;
+            while !state.closed && Instant::now() < next {
+                let left = next.saturating_duration_since(Instant::now());
+                state = self.sleep(state, left);
+            }
+        }
+    }
+
+    fn sleep<'a>(&self, state: MutexGuard<'a, State>, most: Duration) -> MutexGuard<'a, State> {
+        self.changed.wait_timeout(state, most).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Lets every other thread have the CPU and the disks before the calling one. A thread of a transfer calls it once, when
+/// a recording runs or may begin: without privileges it cannot raise its niceness again, and without competition it loses
+/// nothing. Refused requests are ignored: the governor protects the recording, too.
+pub fn beside() {
+    let _ = sched::be_nice(NICENESS);
+    let _ = sched::use_disks_last();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use fullbore_linux::load_file::LoadFile;
+
+    use super::*;
+
+    /// A governor that sees no recorder but the one of the test.
+    fn governor(limits: Limits) -> (tempfile::TempDir, LoadFile, Governor) {
+        let root = tempfile::tempdir().unwrap();
+        let load = LoadFile::create(root.path()).unwrap();
+        let host = Host::under(root.path(), root.path(), &[]);
+        (root, load, Governor::watching(limits, host))
+    }
+
+    #[test]
+    fn a_transfer_pauses_while_the_ring_of_a_recorder_is_full_and_goes_on_after_it() {
+        let (_root, mut load, governor) = governor(Limits::default());
+        assert_eq!(governor.wait(Duration::from_secs(5)), Allowance::Go(None));
+        assert_eq!(governor.grant(1 << 20, Duration::ZERO), 1 << 20);
+        load.put(900, 0);
+        let since = Instant::now();
+        while matches!(governor.now(), Allowance::Go(_)) {
+            assert!(since.elapsed() < Duration::from_secs(5), "not paused");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(governor.is_recording());
+        assert_eq!(governor.grant(1, Duration::ZERO), 0);
+        // A recorder on a busy host may be late with its file, and so may be the watcher.
+        let since = Instant::now();
+        while governor.grant(1, Duration::from_millis(20)) == 0 {
+            load.put(100, 0);
+            assert!(since.elapsed() < Duration::from_secs(10), "not resumed: {}", governor.now());
+        }
+    }
+
+    #[test]
+    fn many_connections_stay_below_the_cap() {
+        const CAP: u64 = 10_000_000;
+        let (_root, _load, governor) = governor(Limits { rate: Some(CAP), ..Limits::default() });
+        let (begun, sent) = (Instant::now(), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    while begun.elapsed() < Duration::from_millis(500) {
+                        let granted = governor.grant(1 << 20, Duration::from_millis(50));
+                        sent.fetch_add(granted, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        let most = (CAP as f64 * (begun.elapsed().as_secs_f64() + 0.05)) as u64;
+        let sent = sent.into_inner();
+        assert!(sent <= most, "{sent} bytes, more than {most}");
+        assert!(sent > CAP / 20, "{sent} bytes in half a second");
+    }
+
+    #[test]
+    fn the_reason_is_told() {
+        let told = [
+            Allowance::Go(None),
+            Allowance::Go(Some(125_000_000)),
+            Allowance::Pause(Reason::OutsideWindow),
+            Allowance::Pause(Reason::Recording(Signal::Ring { permille: 627 })),
+            Allowance::Pause(Reason::Recording(Signal::ReceiveQueue { bytes: 2_000_000 })),
+        ];
+        assert_eq!(
+            told.map(|it| it.to_string()),
+            [
+                "not limited",
+                "capped at 1.00 Gbit/s",
+                "outside window",
+                "yielding to recording: ring 62 % full",
+                "yielding to recording: 2.00 MB in a receive queue",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_thread_beside_a_recorder_is_nice() {
+        std::thread::spawn(|| {
+            beside();
+            assert_eq!(sched::treatment().unwrap().nice, NICENESS);
+        })
+        .join()
+        .unwrap();
+    }
+}

@@ -1,0 +1,88 @@
+//! A data connection of the sending end: takes blocks from the schedule, reads them, and sends them.
+
+use std::time::Duration;
+
+use fullbore_linux::ring::Block;
+use fullbore_store::read;
+
+use super::Work;
+use crate::channel::Channel;
+use crate::error::TransferError;
+use crate::governor::Allowance;
+use crate::outgoing::SourceBlock;
+use crate::protocol::Message;
+
+/// The longest wait for a block or for permission, after which the end is looked for.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Bytes that are granted and sent at a time.
+const PIECE: usize = 1 << 20;
+
+/// Sends blocks over a data connection until the transfer ends; only while `number` is below the number of connections
+/// that are wanted. If it fails, the caller calls [`Work::lost`].
+pub fn send_blocks(
+    work: &Work,
+    connection: u32,
+    channel: &mut Channel,
+    number: u16,
+    wanted: &dyn Fn() -> u16,
+) -> Result<(), TransferError> {
+    let mut memory = Memory::default();
+    while !work.is_over() {
+        if number >= wanted() {
+            work.rest(TICK);
+            continue;
+        }
+        if let Allowance::Pause(_) = work.governor.wait(TICK) {
+            continue;
+        }
+        let Some(block) = work.next(connection, TICK) else { continue };
+        let data = memory.of(work.outgoing.block_bytes())?;
+        match work.outgoing.fetch(block, data) {
+            Ok(source) => send_block(work, channel, source, data)?,
+            Err(why) => work.unread(block, &why)?,
+        }
+    }
+    channel.send(&Message::Bye)?;
+    Ok(())
+}
+
+/// Sends a block in pieces, each when the governor grants it.
+fn send_block(
+    work: &Work,
+    channel: &mut Channel,
+    source: SourceBlock,
+    data: &[u8],
+) -> Result<(), TransferError> {
+    let bytes = source.extent.bytes;
+    let mut rest = &data[..bytes as usize];
+    channel.begin_data(&Message::Block { records: source.records, bytes })?;
+    while !rest.is_empty() {
+        let granted = work.governor.grant(rest.len().min(PIECE) as u64, TICK);
+        let (piece, behind) = rest.split_at(granted as usize);
+        channel.send_piece(piece)?;
+        rest = behind;
+        if granted == 0 && work.is_over() {
+            // Half a block is no message: the connection ends here.
+            return Err(TransferError::Stopped);
+        }
+    }
+    Ok(())
+}
+
+/// Aligned memory of one block, made larger when a larger block comes.
+#[derive(Debug, Default)]
+pub(crate) struct Memory(Option<Block>);
+
+impl Memory {
+    /// Returns memory for at least this many bytes, in whole pages.
+    pub(crate) fn of(&mut self, bytes: usize) -> Result<&mut [u8], TransferError> {
+        if self.0.as_ref().is_none_or(|block| block.len() < read::aligned(bytes)) {
+            self.0 = None;
+            let mut pool = read::pool(1, bytes)
+                .map_err(|error| TransferError::Resources(error.to_string()))?;
+            self.0 = pool.take();
+        }
+        Ok(self.0.as_mut().expect("a pool of one block has one"))
+    }
+}

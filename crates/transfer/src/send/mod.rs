@@ -1,0 +1,357 @@
+//! The sending end of a transfer: one scan over a control connection and its data connections.
+//!
+//! ```text
+//!            Offer ─────────►
+//!                  ◄───────── Accept: the blocks that are durable there
+//!            Block … ═══════► (data connections)
+//!                  ◄───────── Durable, Rejected
+//! live scan: Update ────────►
+//!            Records, Account, Seal ──►
+//!                  ◄───────── Receipt
+//! ```
+
+mod blocks;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use fullbore_core::block_set::BlockSet;
+use fullbore_core::manifest::Manifest;
+use fullbore_core::name::ScanName;
+use fullbore_linux::stop_handle::StopHandle;
+use fullbore_store::copies::{self, Digest, Receipt};
+use fullbore_store::follow::{FollowState, LOOK};
+
+use crate::channel::{Channel, LinkStatus};
+use crate::error::TransferError;
+use crate::governor::{Allowance, Governor};
+use crate::outgoing::{News, Outgoing, Unread};
+use crate::protocol::{Message, Refusal};
+use crate::schedule::{BlockId, Progress, Schedule};
+use crate::session::{ACCEPT_PATIENCE, Conversation, PING_INTERVAL, POLL, SEAL_PATIENCE};
+
+pub(crate) use blocks::Memory;
+pub use blocks::send_blocks;
+
+/// Index records in one message.
+const RECORDS_PER_MESSAGE: usize = 4096;
+
+/// The state of a transfer that is being sent.
+#[derive(Clone, Debug)]
+pub struct Sending {
+    /// The scan.
+    pub scan: ScanName,
+    /// True while it is being recorded.
+    pub live: bool,
+    /// The progress.
+    pub progress: Progress,
+    /// What the governor allows.
+    pub allowance: Allowance,
+}
+
+/// A scan that is being sent: what its control and data connections share.
+#[derive(Debug)]
+pub struct Work {
+    scan: ScanName,
+    outgoing: Outgoing,
+    schedule: Mutex<Schedule>,
+    /// Blocks to send, or the end.
+    more: Condvar,
+    over: AtomicBool,
+    governor: Arc<Governor>,
+    /// The number of the next data connection.
+    connections: AtomicU32,
+}
+
+impl Work {
+    /// Takes a scan.
+    pub fn new(outgoing: Outgoing, governor: Arc<Governor>) -> Self {
+        Self {
+            scan: outgoing.manifest().scan,
+            outgoing,
+            schedule: Mutex::default(),
+            more: Condvar::new(),
+            over: AtomicBool::new(false),
+            governor,
+            connections: AtomicU32::new(0),
+        }
+    }
+
+    /// A number for a new data connection.
+    pub fn connection(&self) -> u32 {
+        self.connections.fetch_add(1, Ordering::SeqCst)
+    }
+
+    /// True if no block will be sent any more.
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    /// Ends the data connections.
+    pub fn end(&self) {
+        self.over.store(true, Ordering::SeqCst);
+        drop(self.schedule());
+        self.more.notify_all();
+    }
+
+    /// The progress.
+    pub fn progress(&self) -> Progress {
+        self.schedule().progress()
+    }
+
+    /// What the governor allows now.
+    pub fn allowance(&self) -> Allowance {
+        self.governor.now()
+    }
+
+    /// Gives back what a lost connection had.
+    pub fn lost(&self, connection: u32) {
+        self.schedule().lost(connection);
+        self.more.notify_all();
+    }
+
+    fn schedule(&self) -> MutexGuard<'_, Schedule> {
+        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the next block for a connection, waiting this long for one.
+    fn next(&self, connection: u32, most: Duration) -> Option<BlockId> {
+        let mut schedule = self.schedule();
+        if let Some(block) = schedule.take(connection) {
+            return Some(block);
+        }
+        if self.is_over() {
+            return None;
+        }
+        let waited = self.more.wait_timeout(schedule, most);
+        schedule = waited.unwrap_or_else(PoisonError::into_inner).0;
+        schedule.take(connection)
+    }
+
+    /// A block that cannot be read now is read again later. One that is lost is missing.
+    fn unread(&self, block: BlockId, why: &Unread) -> Result<(), TransferError> {
+        let (stream, sequence) = block;
+        tracing::warn!(stream, sequence, %why, "block not read");
+        match why {
+            Unread::Later(_) => self.schedule().rejected(block),
+            Unread::Lost(_) => self.schedule().missing(block),
+            Unread::Removed => return Err(TransferError::Removed { scan: self.scan.clone() }),
+        }
+        Ok(())
+    }
+
+    /// Waits, or until the transfer ends.
+    fn rest(&self, most: Duration) {
+        let schedule = self.schedule();
+        let over = |_: &mut Schedule| !self.is_over();
+        drop(self.more.wait_timeout_while(schedule, most, over));
+    }
+
+    fn look(&self) -> Result<News, TransferError> {
+        let news = self.outgoing.look()?;
+        let mut schedule = self.schedule();
+        for &(block, bytes) in &news.blocks {
+            schedule.add(block, bytes);
+        }
+        if !news.blocks.is_empty() {
+            self.more.notify_all();
+        }
+        Ok(news)
+    }
+
+    /// Sends the scan over this control connection, up to the receipt. `tell` is called a few times per second. The
+    /// caller serves the data connections, from the moment `accepted` is called with their token and number.
+    pub fn control(
+        &self,
+        channel: &mut Channel,
+        peer: &str,
+        stop: &StopHandle,
+        accepted: &mut dyn FnMut([u8; 16], u16),
+        tell: &mut dyn FnMut(&Sending, Option<LinkStatus>),
+    ) -> Result<Receipt, TransferError> {
+        let result = self.converse(channel, peer, stop, accepted, tell);
+        self.end();
+        result
+    }
+
+    fn converse(
+        &self,
+        channel: &mut Channel,
+        peer: &str,
+        stop: &StopHandle,
+        accepted: &mut dyn FnMut([u8; 16], u16),
+        tell: &mut dyn FnMut(&Sending, Option<LinkStatus>),
+    ) -> Result<Receipt, TransferError> {
+        let mut talk = Conversation::new(channel, peer);
+        let first = self.look()?;
+        let mut state = first.state;
+        talk.send(&self.offer(state))?;
+        if let Some(receipt) = self.await_accept(&mut talk, accepted)? {
+            return self.receipt(peer, receipt);
+        }
+        let (mut looked, mut told, mut sealing) = (Instant::now(), Instant::now(), false);
+        loop {
+            if stop.is_requested() {
+                let _ = talk.send(&Message::Bye);
+                return Err(TransferError::Stopped);
+            }
+            while let Some(message) = talk.receive(POLL)? {
+                if let Some(receipt) = self.answer(&talk, message)? {
+                    return self.receipt(peer, receipt);
+                }
+            }
+            if !state.is_over() && looked.elapsed() >= LOOK {
+                let news = self.look()?;
+                state = news.state;
+                if news.manifest && !state.is_over() {
+                    talk.send(&Message::Update { manifest: self.manifest().to_json() })?;
+                }
+                looked = Instant::now();
+            }
+            if told.elapsed() >= Duration::from_millis(200) {
+                tell(&self.state(!state.is_over()), talk.link());
+                told = Instant::now();
+            }
+            if state.is_over() && !sealing && self.schedule().is_complete() {
+                if state == FollowState::Died {
+                    let _ = talk.send(&Message::Bye);
+                    return Err(TransferError::Died { scan: self.scan.clone() });
+                }
+                self.seal(&mut talk)?;
+                sealing = true;
+            }
+            talk.keep_alive(PING_INTERVAL, sealing.then_some(SEAL_PATIENCE))?;
+        }
+    }
+
+    fn state(&self, live: bool) -> Sending {
+        let (scan, progress) = (self.scan.clone(), self.progress());
+        Sending { scan, live, progress, allowance: self.allowance() }
+    }
+
+    /// The manifest as it goes to the receiver.
+    pub fn manifest(&self) -> Manifest {
+        self.outgoing.manifest()
+    }
+
+    fn offer(&self, state: FollowState) -> Message {
+        let bytes = self.progress().bytes;
+        Message::Offer { manifest: self.manifest().to_json(), live: !state.is_over(), bytes }
+    }
+
+    /// Waits for the answer to the offer. A receiver that has all of the scan answers with its receipt.
+    fn await_accept(
+        &self,
+        talk: &mut Conversation<'_>,
+        accepted: &mut dyn FnMut([u8; 16], u16),
+    ) -> Result<Option<Receipt>, TransferError> {
+        let until = Instant::now() + ACCEPT_PATIENCE;
+        loop {
+            match talk.receive(POLL)? {
+                Some(Message::Accept { token, connections, durable }) => {
+                    for (stream, blocks) in durable {
+                        self.has(stream, &blocks);
+                    }
+                    accepted(token, connections);
+                    return Ok(None);
+                }
+                Some(message) => {
+                    if let Some(receipt) = self.answer(talk, message)? {
+                        return Ok(Some(receipt));
+                    }
+                }
+                None if Instant::now() > until => return Err(talk.silent()),
+                None => talk.keep_alive(PING_INTERVAL, Some(ACCEPT_PATIENCE))?,
+            }
+        }
+    }
+
+    fn has(&self, stream: u16, blocks: &BlockSet) {
+        self.schedule().has(stream, blocks);
+    }
+
+    /// Acts on a message of the receiver. Returns its receipt.
+    fn answer(
+        &self,
+        talk: &Conversation<'_>,
+        message: Message,
+    ) -> Result<Option<Receipt>, TransferError> {
+        match message {
+            Message::Durable { stream, blocks } => {
+                self.schedule().durable(stream, &blocks).map_err(|why| talk.broken(why))?;
+            }
+            Message::Rejected { stream, sequence, text } => {
+                tracing::warn!(stream, sequence, text, "block rejected");
+                self.schedule().rejected((stream, sequence));
+                self.more.notify_all();
+            }
+            Message::Receipt { scan, blocks, bytes, digest, at } => {
+                return Ok(Some(Receipt {
+                    host: talk.peer().to_owned(),
+                    key: talk.key(),
+                    scan,
+                    blocks,
+                    bytes,
+                    digest: Digest(digest),
+                    at,
+                }));
+            }
+            other => return Err(talk.unexpected(&other)),
+        }
+        Ok(None)
+    }
+
+    /// Sends what belongs to no block, and the end.
+    fn seal(&self, talk: &mut Conversation<'_>) -> Result<(), TransferError> {
+        let outgoing = &self.outgoing;
+        for records in outgoing.records().chunks(RECORDS_PER_MESSAGE) {
+            talk.send(&Message::Records { records: records.to_vec() })?;
+        }
+        for (stream, account) in outgoing.accounts() {
+            talk.send(&Message::Account { stream, json: account.to_json() })?;
+        }
+        let missing = self.progress().missing_blocks;
+        talk.send(&Message::Seal { manifest: outgoing.manifest().to_json(), missing })
+    }
+
+    /// Checks the receipt against the scan.
+    fn receipt(&self, peer: &str, receipt: Receipt) -> Result<Receipt, TransferError> {
+        let outgoing = &self.outgoing;
+        let missing = self.schedule().missing_blocks();
+        let wrong = |why: &str| TransferError::WrongReceipt {
+            peer: peer.to_owned(),
+            scan: self.scan.clone(),
+            why: why.to_owned(),
+        };
+        if receipt.scan != outgoing.manifest().uuid {
+            return Err(wrong("its identity differs"));
+        }
+        if receipt.digest.0 != outgoing.digest(&missing) {
+            return Err(wrong("the digest of the blocks differs"));
+        }
+        Ok(receipt)
+    }
+}
+
+/// Keeps a receipt beside the scan.
+pub fn keep_receipt(
+    roots: &[PathBuf],
+    scan: &ScanName,
+    receipt: &Receipt,
+) -> Result<(), TransferError> {
+    for (member, why) in copies::add(roots, scan, receipt)? {
+        tracing::warn!(member = %member.display(), why, "receipt not stored");
+    }
+    Ok(())
+}
+
+/// The refusal that tells a peer why this end gives up.
+pub(crate) fn refusal_of(error: &TransferError) -> Message {
+    let refusal = match error {
+        TransferError::Outgoing(_) => Refusal::NoScan,
+        _ => Refusal::Failed,
+    };
+    Message::Refuse { refusal, text: error.to_string() }
+}
