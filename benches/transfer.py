@@ -70,7 +70,7 @@ class Bench:
         """Records the scan that is sent, and makes the two ends known to each other."""
         self.store.mkdir()
         size = self.arguments.size
-        words = ["record", f"pattern:prbs31?length={size}", "--store", self.store, "--session", "bench", "--scan", "one"]
+        words = ["record", f"pattern:prbs31?bytes={size}", "--store", self.store, "--session", "bench", "--scan", "one"]
         self.fullbore("near", *words)
         with self.listening():
             invited = self.fullbore("far", "peers", "invite", f"{self.path.address}:{PORT}", "--json")
