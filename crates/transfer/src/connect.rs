@@ -184,7 +184,7 @@ impl Client {
             let result = self.send_once(&work, stop, tell);
             let progress = work.progress();
             carried += progress.taken_bytes;
-            let missing_blocks = progress.missing_blocks;
+            let missing_blocks = work.missing_blocks();
             match result {
                 Ok(receipt) => {
                     Ok(Outcome { receipt, carried_bytes: carried, missing_blocks, attempts })

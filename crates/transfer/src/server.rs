@@ -578,22 +578,19 @@ struct Entered {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        let entry = self.server.sessions().get(&self.token).map(|entry| entry.session.clone());
-        if let Some(session) = entry {
-            session.end();
-            drop(session);
-            // The landing holds the lock of the scan until the last data connection has let go of it.
-            self.server.wait_for(TAKE_OVER, |sessions, _| {
-                sessions.get(&self.token).is_none_or(|entry| match &entry.session {
-                    Session::Arrival(arrival) => Arc::strong_count(arrival) <= 1,
-                    Session::Work(work) => Arc::strong_count(work) <= 1,
-                })
-            });
-        }
-        if let Some(entry) = self.server.sessions().remove(&self.token) {
-            // The control connection goes on: it is the first.
+        if let Some(entry) = self.server.sessions().get(&self.token) {
+            entry.session.end();
+            // The control connection goes on: it is the first. A data connection may wait for a peer that is gone.
             entry.closers.iter().skip(1).for_each(Closer::close);
         }
+        // The landing holds the lock of the scan until the last data connection has let go of it.
+        self.server.wait_for(TAKE_OVER, |sessions, _| {
+            sessions.get(&self.token).is_none_or(|entry| match &entry.session {
+                Session::Arrival(arrival) => Arc::strong_count(arrival) <= 1,
+                Session::Work(work) => Arc::strong_count(work) <= 1,
+            })
+        });
+        self.server.sessions().remove(&self.token);
         self.server.ended.notify_all();
     }
 }

@@ -8,15 +8,15 @@ use fullbore_store::read;
 use super::Work;
 use crate::channel::Channel;
 use crate::error::TransferError;
-use crate::governor::Allowance;
+use crate::governor::{self, Allowance};
 use crate::outgoing::SourceBlock;
 use crate::protocol::Message;
 
 /// The longest wait for a block or for permission, after which the end is looked for.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Bytes that are granted and sent at a time.
-const PIECE: usize = 1 << 20;
+/// Bytes that are granted and sent at a time: few enough that a slow link takes them soon, and a pause is felt at once.
+const PIECE: usize = 256 << 10;
 
 /// Sends blocks over a data connection until the transfer ends; only while `number` is below the number of connections
 /// that are wanted. If it fails, the caller calls [`Work::lost`].
@@ -27,8 +27,12 @@ pub fn send_blocks(
     number: u16,
     wanted: &dyn Fn() -> u16,
 ) -> Result<(), TransferError> {
-    let mut memory = Memory::default();
+    let (mut memory, mut beside) = (Memory::default(), false);
     while !work.is_over() {
+        if !beside && work.governor.is_recording() {
+            governor::beside();
+            beside = true;
+        }
         if number >= wanted() {
             work.rest(TICK);
             continue;

@@ -101,6 +101,12 @@ impl Work {
         self.schedule().progress()
     }
 
+    /// Blocks that this end recorded and cannot send: they cannot be read, or are in no index.
+    pub fn missing_blocks(&self) -> u64 {
+        let absent: u64 = self.outgoing.absent().iter().map(|it| it.count).sum();
+        self.progress().missing_blocks + absent
+    }
+
     /// What the governor allows now.
     pub fn allowance(&self) -> Allowance {
         self.governor.now()
@@ -312,7 +318,7 @@ impl Work {
         for (stream, account) in outgoing.accounts() {
             talk.send(&Message::Account { stream, json: account.to_json() })?;
         }
-        let missing = self.progress().missing_blocks;
+        let missing = self.missing_blocks();
         talk.send(&Message::Seal { manifest: outgoing.manifest().to_json(), missing })
     }
 
