@@ -2,7 +2,7 @@
 """Compares transfers of a scan beside scp, rsync and iperf3 on the same path: the rate, and the CPU time of both ends.
 
     make bench-transfer
-    python3 benches/transfer.py [--size 4GB] [--place DIR] [--rounds N] [--connections N] [--only fullbore,scp]
+    python3 benches/transfer.py [--size 4GB] [--place DIR] [--rounds N] [--connections N] [--rate R] [--only fullbore,scp]
     python3 benches/transfer.py --near a --far b --address 10.77.0.2      # two network namespaces (as root)
 
 Each round runs each tool once, one after the other. `link` and iperf3 carry data from memory to memory; all others copy a
@@ -136,6 +136,8 @@ class Send(Tool):
         words = ["send", SCAN, self.bench.destination, "--store", self.bench.store, "--json"]
         if self.bench.arguments.connections:
             words += ["--connections", self.bench.arguments.connections]
+        if self.bench.arguments.rate:
+            words += ["--rate", self.bench.arguments.rate]
         sent = json.loads(self.bench.fullbore("near", *words).stdout.splitlines()[-1])
         assert sent["complete"], sent
         return sent["bytes"]
@@ -285,6 +287,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=5, help="time of the measurements from memory")
     parser.add_argument("--connections", type=int, help="data connections (default: as many as help; 4 from memory)")
+    parser.add_argument("--rate", help="the cap of fullbore's transfer, a little below the rate of the link")
     parser.add_argument("--near", help="the network namespace of the sender")
     parser.add_argument("--far", help="the network namespace of the receiver")
     parser.add_argument("--address", default="127.0.0.1", help="the receiver's address")

@@ -27,7 +27,7 @@ pub fn send_blocks(
     number: u16,
     wanted: &dyn Fn() -> u16,
 ) -> Result<(), TransferError> {
-    let (mut memory, mut beside) = (Memory::default(), false);
+    let (mut memory, mut pace, mut beside) = (Memory::default(), Pace::default(), false);
     while !work.is_over() {
         if !beside && work.governor.is_recording() {
             governor::beside();
@@ -37,9 +37,8 @@ pub fn send_blocks(
             work.rest(TICK);
             continue;
         }
-        if let Allowance::Pause(_) = work.governor.wait(TICK) {
-            continue;
-        }
+        let Allowance::Go(cap) = work.governor.wait(TICK) else { continue };
+        pace.follow(channel, cap, wanted());
         let Some(block) = work.next(connection, TICK) else { continue };
         let data = memory.of(work.outgoing.block_bytes())?;
         match work.outgoing.fetch(block, data) {
@@ -49,6 +48,22 @@ pub fn send_blocks(
     }
     channel.send(&Message::Bye)?;
     Ok(())
+}
+
+/// The rate at which TCP itself spreads the packets of a connection: without it, a capped transfer sends bursts that
+/// fill the queue of a bottleneck.
+#[derive(Default)]
+struct Pace(Option<u64>);
+
+impl Pace {
+    /// Gives the connection its share of the cap, and a tenth more, so that the cap is reached.
+    fn follow(&mut self, channel: &Channel, cap: Option<u64>, connections: u16) {
+        let share = cap.map(|cap| cap / 10 * 11 / u64::from(connections.max(1)));
+        if share != self.0 {
+            channel.set_rate(share);
+            self.0 = share;
+        }
+    }
 }
 
 /// Sends a block in pieces, each when the governor grants it.
