@@ -314,8 +314,9 @@ def main():
     if beside:
         share = beside["high_water"] * 100
         print(f"recorded beside: {beside['frames']} frames, {beside['lost']} lost, ring at most {share:.0f} % full")
+    chosen = {name: value for name, value in vars(arguments).items() if name not in ("place", "output")}
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    told = {"when": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "machine": facts, "arguments": vars(arguments), "results": results, "beside": beside}
+    told = {"when": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "machine": facts, "arguments": chosen, "results": results, "beside": beside}
     arguments.output.write_text(json.dumps(told, indent=1, default=str) + "\n")
     return 1 if beside and beside["lost"] else 0
 

@@ -3,6 +3,7 @@ are computed from it."""
 
 import json
 import re
+import statistics
 
 import pytest
 from fullbore import REPOSITORY
@@ -114,6 +115,23 @@ def test_the_cost_beside_an_earlier_build_is_that_of_the_run():
         assert cells[4] == ("{:.0f} and {:.0f}".format(*row["memory_MB"]) if "memory_MB" in row else "–")
         assert all(run.get("lost_frames", 0) == 0 for of in row["runs"] for run in of)
     assert not rows
+
+
+def test_the_rates_of_transfers_are_those_of_the_runs():
+    found = {name.split(",")[0].removesuffix(" send"): rounds for name, rounds in result("transfer")["results"].items()}
+    for name, rate, span, cost in table("explanation/benchmarks.md", "tool", "Gbit/s", "range")[1]:
+        rounds = found.pop(name.split(",")[0].removesuffix(" send"))
+        rates = [one["gbit_s"] for one in rounds]
+        assert rate == f"{statistics.median(rates):.2f}" and span == f"{min(rates):.2f} to {max(rates):.2f}"
+        assert cost == f"{statistics.median(one['cpu_s_per_gb'] for one in rounds):.2f}"
+    assert not found
+    for (_, _, rate, beside), name in zip(
+        table("explanation/benchmarks.md", "link")[1], ("transfer_wan", "transfer_lossy"), strict=True
+    ):
+        run = result(name)
+        assert rate == f"{statistics.median(one['gbit_s'] for one in run['results']['fullbore']):.2f}"
+        if told := run["beside"]:
+            assert f"{told['frames']} frames, {told['lost']} lost" in beside and told["lost"] == 0
 
 
 def test_the_sessions_with_pauses_are_those_of_the_runs():
