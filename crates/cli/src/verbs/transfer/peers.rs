@@ -188,6 +188,6 @@ fn may(send: bool, fetch: bool) -> &'static str {
         (true, true) => "may send and fetch",
         (true, false) => "may send",
         (false, true) => "may fetch",
-        (false, false) => "may not connect",
+        (false, false) => "no rights here",
     }
 }
