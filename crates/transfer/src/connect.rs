@@ -136,8 +136,17 @@ pub struct Client {
 impl Client {
     /// Prepares transfers with a server.
     pub fn new(destination: Destination, settings: ClientSettings) -> Result<Self, TransferError> {
-        let identity = Identity::load_or_create(&settings.config)?;
         let governor = Arc::new(Governor::start_on(settings.limits.clone(), &settings.members));
+        Self::with_governor(destination, settings, governor)
+    }
+
+    /// The same under a governor that other transfers may share. The limits of the settings do not count.
+    pub fn with_governor(
+        destination: Destination,
+        settings: ClientSettings,
+        governor: Arc<Governor>,
+    ) -> Result<Self, TransferError> {
+        let identity = Identity::load_or_create(&settings.config)?;
         Ok(Self { identity, destination, settings, governor })
     }
 

@@ -38,6 +38,12 @@ impl Bucket {
         granted
     }
 
+    /// Returns bytes that were taken and are not sent.
+    pub fn give_back(&mut self, bytes: u64) {
+        let full = u128::from(self.size) * NANO;
+        self.tokens = (self.tokens + u128::from(bytes) * NANO).min(full);
+    }
+
     /// Time until half of the bucket, or as many bytes as wanted, are there.
     pub fn wait_for(&self, wanted: u64) -> Duration {
         let enough = u128::from(wanted.min(self.size.div_ceil(2))) * NANO;

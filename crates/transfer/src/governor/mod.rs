@@ -13,6 +13,7 @@
 mod bucket;
 mod host;
 mod machine;
+mod shares;
 mod window;
 
 use std::fmt;
@@ -27,6 +28,7 @@ use fullbore_linux::sys::sched;
 use self::bucket::Bucket;
 pub use self::host::Host;
 pub use self::machine::{Machine, Observation};
+use self::shares::Shares;
 pub use self::window::{Window, WindowError};
 
 /// Time between two observations of the host.
@@ -116,11 +118,18 @@ impl fmt::Display for Signal {
     }
 }
 
-/// The governor of all transfers of a process. The host is watched until it is dropped.
+/// The governor of all transfers of a process, or the [share](Governor::share) of one of them. The host is watched until
+/// the governor of all is dropped.
 #[derive(Debug)]
 pub struct Governor {
     shared: Arc<Shared>,
-    watcher: Option<JoinHandle<()>>,
+    role: GovernorRole,
+}
+
+#[derive(Debug)]
+enum GovernorRole {
+    All { watcher: Option<JoinHandle<()>> },
+    Share(u64),
 }
 
 #[derive(Debug)]
@@ -134,6 +143,7 @@ struct Shared {
 struct State {
     machine: Machine,
     bucket: Option<Bucket>,
+    shares: Shares,
     recording: bool,
     closed: bool,
 }
@@ -157,7 +167,13 @@ impl Governor {
         machine.step(&seen);
         let recording = seen.recording;
         let shared = Arc::new(Shared {
-            state: Mutex::new(State { machine, bucket, recording, closed: false }),
+            state: Mutex::new(State {
+                machine,
+                bucket,
+                shares: Shares::default(),
+                recording,
+                closed: false,
+            }),
             changed: Condvar::new(),
             begun: host.begun(),
         });
@@ -165,7 +181,23 @@ impl Governor {
         let thread = std::thread::Builder::new().name("transfer watch".into());
         // Without the thread, observations are late: the transfer pauses while a recorder is known, and else goes on.
         let watcher = thread.spawn(move || watched.watch(host)).ok();
-        Self { shared, watcher }
+        Self { shared, role: GovernorRole::All { watcher } }
+    }
+
+    /// The share of one transfer. All shares together stay below the cap, with the same rate for each destination and for
+    /// each transfer to it. The transfer can have a cap of its own.
+    pub fn share(&self, destination: &str, rate: Option<u64>) -> Self {
+        let at = self.shared.begun.elapsed();
+        let number = self.shared.lock().shares.add(destination, rate, at);
+        Self { shared: self.shared.clone(), role: GovernorRole::Share(number) }
+    }
+
+    /// Gives a share another cap of its own.
+    pub fn set_rate(&self, rate: Option<u64>) {
+        if let GovernorRole::Share(number) = self.role {
+            let at = self.shared.begun.elapsed();
+            self.shared.lock().shares.set_rate(number, rate, at);
+        }
     }
 
     /// Waits until sending is allowed, at most this long; returns the allowance.
@@ -173,7 +205,7 @@ impl Governor {
         let deadline = Instant::now() + most;
         let mut state = self.shared.lock();
         loop {
-            let allowance = state.machine.allowance(self.shared.begun.elapsed());
+            let allowance = self.allowance(&state);
             let left = deadline.saturating_duration_since(Instant::now());
             if matches!(allowance, Allowance::Go(_)) || left.is_zero() || state.closed {
                 return allowance;
@@ -184,7 +216,18 @@ impl Governor {
 
     /// The allowance now.
     pub fn now(&self) -> Allowance {
-        self.shared.lock().machine.allowance(self.shared.begun.elapsed())
+        self.allowance(&self.shared.lock())
+    }
+
+    fn allowance(&self, state: &State) -> Allowance {
+        let own = match self.role {
+            GovernorRole::All { .. } => None,
+            GovernorRole::Share(number) => state.shares.rate(number),
+        };
+        match state.machine.allowance(self.shared.begun.elapsed()) {
+            Allowance::Go(all) => Allowance::Go(own.into_iter().chain(all).min()),
+            pause @ Allowance::Pause(_) => pause,
+        }
     }
 
     /// Waits until some of these bytes may be sent, at most this long, and returns how many: 0 if none. All connections
@@ -195,21 +238,30 @@ impl Governor {
         loop {
             let at = self.shared.begun.elapsed();
             let left = deadline.saturating_duration_since(Instant::now());
-            let pause = match (state.machine.allowance(at), &mut state.bucket) {
-                (Allowance::Go(_), None) => return wanted,
-                (Allowance::Go(_), Some(bucket)) => {
-                    let granted = bucket.take(wanted, at);
-                    if granted > 0 {
-                        return granted;
-                    }
-                    bucket.wait_for(wanted)
-                }
-                (Allowance::Pause(_), _) => PERIOD,
+            let pause = match state.machine.allowance(at) {
+                Allowance::Go(_) => match self.take(&mut state, wanted, at) {
+                    Ok(granted) => return granted,
+                    Err(pause) => pause,
+                },
+                Allowance::Pause(_) => PERIOD,
             };
             if left.is_zero() || state.closed {
                 return 0;
             }
             state = self.shared.sleep(state, left.min(pause));
+        }
+    }
+
+    /// Takes some of these bytes. Without any, returns the time after which to ask again.
+    fn take(&self, state: &mut State, wanted: u64, at: Duration) -> Result<u64, Duration> {
+        let State { shares, bucket, .. } = state;
+        match (&self.role, bucket) {
+            (GovernorRole::Share(number), all) => shares.take(*number, all, wanted, at),
+            (GovernorRole::All { .. }, None) => Ok(wanted),
+            (GovernorRole::All { .. }, Some(all)) => match all.take(wanted, at) {
+                0 => Err(all.wait_for(wanted)),
+                granted => Ok(granted),
+            },
         }
     }
 
@@ -221,11 +273,16 @@ impl Governor {
 
 impl Drop for Governor {
     fn drop(&mut self) {
-        self.shared.lock().closed = true;
-        self.shared.changed.notify_all();
-        if let Some(watcher) = self.watcher.take() {
-            // A watcher that panicked has printed its message on standard error.
-            let _ = watcher.join();
+        match &mut self.role {
+            GovernorRole::Share(number) => self.shared.lock().shares.remove(*number),
+            GovernorRole::All { watcher } => {
+                self.shared.lock().closed = true;
+                self.shared.changed.notify_all();
+                if let Some(watcher) = watcher.take() {
+                    // A watcher that panicked has printed its message on standard error.
+                    let _ = watcher.join();
+                }
+            }
         }
     }
 }
@@ -323,6 +380,33 @@ mod tests {
         let sent = sent.into_inner();
         assert!(sent <= most, "{sent} bytes, more than {most}");
         assert!(sent > CAP / 20, "{sent} bytes in half a second");
+    }
+
+    #[test]
+    fn shares_stay_below_the_cap_together_and_are_equal() {
+        const CAP: u64 = 10_000_000;
+        let (_root, _load, governor) = governor(Limits { rate: Some(CAP), ..Limits::default() });
+        let (one, other) = (governor.share("x", None), governor.share("y", None));
+        let begun = Instant::now();
+        let run = |share: &Governor| {
+            let mut got = 0;
+            while begun.elapsed() < Duration::from_millis(800) {
+                got += share.grant(1 << 16, Duration::from_millis(50));
+            }
+            got
+        };
+        let (one, other) = std::thread::scope(|scope| {
+            let threads = [&one, &other].map(|share| scope.spawn(move || run(share)));
+            let [one, other] = threads.map(|it| it.join().unwrap());
+            (one, other)
+        });
+        let most = (CAP as f64 * (begun.elapsed().as_secs_f64() + 0.05)) as u64;
+        assert!(one + other <= most, "{one} and {other}, more than {most}");
+        assert!(one.abs_diff(other) < CAP / 8, "{one} and {other}");
+        let slow = governor.share("z", Some(1000));
+        assert_eq!(slow.now(), Allowance::Go(Some(1000)));
+        slow.set_rate(None);
+        assert_eq!(slow.now(), Allowance::Go(Some(CAP)));
     }
 
     #[test]
