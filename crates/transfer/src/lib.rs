@@ -15,6 +15,7 @@
 //! - [`identity`]: keys, known peers, invitations
 //! - [`channel`]: a TLS connection that carries messages
 //! - [`send`], [`receive`]: the two ends of a transfer, whichever of them connected
+//! - [`queue`]: transfers as jobs that outlive processes
 //! - [`connect`], [`server`]: the end that connects, and the end that listens
 //!
 //! Either end can connect (`docs/decisions/0023-transfer.md`). It may open sockets, and read and write scans through
@@ -29,6 +30,7 @@ pub mod identity;
 mod link;
 pub mod outgoing;
 pub mod protocol;
+pub mod queue;
 pub mod receive;
 pub mod recordings;
 pub mod schedule;

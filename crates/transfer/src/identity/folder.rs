@@ -19,13 +19,13 @@ const LOCK_FILE: &str = "lock";
 
 /// The directory of keys and lists.
 #[derive(Debug)]
-pub(super) struct Folder {
+pub(crate) struct Folder {
     path: PathBuf,
 }
 
 /// The lock of the directory, held until it is dropped.
 #[derive(Debug)]
-pub(super) struct FolderLock {
+pub(crate) struct FolderLock {
     _file: File,
 }
 
@@ -37,6 +37,11 @@ impl Folder {
         let read = |source| IdentityError::Read { path: path.to_owned(), source };
         check_private(path, &std::fs::metadata(path).map_err(read)?, 0o700)?;
         Ok(Self { path: path.to_owned() })
+    }
+
+    /// The path of the directory.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The path of a file.
@@ -64,6 +69,15 @@ impl Folder {
 
     /// Replaces a file whole and durably. The caller holds the lock, so one temporary name suffices.
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), IdentityError> {
+        self.replace(name, bytes, true)
+    }
+
+    /// The same for a file that need not survive a loss of power.
+    pub fn write_for_now(&self, name: &str, bytes: &[u8]) -> Result<(), IdentityError> {
+        self.replace(name, bytes, false)
+    }
+
+    fn replace(&self, name: &str, bytes: &[u8], durable: bool) -> Result<(), IdentityError> {
         let (path, new) = (self.file(name), self.file(&format!("{name}.new")));
         let write = || -> io::Result<()> {
             if let Err(error) = std::fs::remove_file(&new)
@@ -74,31 +88,49 @@ impl Folder {
             let mut file =
                 OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
             file.write_all(bytes)?;
-            file.sync_all()?;
+            if durable {
+                file.sync_all()?;
+            }
             std::fs::rename(&new, &path)?;
-            File::open(&self.path)?.sync_all()
+            if durable { File::open(&self.path)?.sync_all() } else { Ok(()) }
         };
         write().map_err(|source| IdentityError::Write { path: path.clone(), source })
     }
 
+    /// Removes a file durably. A missing file is no error.
+    pub fn remove(&self, name: &str) -> Result<(), IdentityError> {
+        let path = self.file(name);
+        let remove = || match std::fs::remove_file(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+            Ok(()) => File::open(&self.path)?.sync_all(),
+        };
+        remove().map_err(|source| IdentityError::Write { path: path.clone(), source })
+    }
+
     /// Takes the lock, waiting for other processes and threads.
     pub fn lock(&self) -> Result<FolderLock, IdentityError> {
+        let locked = self.try_lock(PATIENCE)?;
+        let path = self.file(LOCK_FILE);
+        locked.ok_or(IdentityError::Locked { path, seconds: PATIENCE.as_secs() })
+    }
+
+    /// Takes the lock, waiting for this long. Returns none if another process or thread has it.
+    pub fn try_lock(&self, patience: Duration) -> Result<Option<FolderLock>, IdentityError> {
         let path = self.file(LOCK_FILE);
         let failed = |source| IdentityError::Write { path: path.clone(), source };
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let file =
             regular_file::open_with_flags(&options, OFlags::NOFOLLOW, &path).map_err(failed)?;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience;
         loop {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(FolderLock { _file: file }),
+                Ok(()) => return Ok(Some(FolderLock { _file: file })),
                 Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(5));
                 }
-                Err(rustix::io::Errno::WOULDBLOCK) => {
-                    return Err(IdentityError::Locked { path, seconds: PATIENCE.as_secs() });
-                }
+                Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
                 Err(errno) => return Err(failed(errno.into())),
             }
         }

@@ -13,7 +13,7 @@
 
 mod error;
 mod fingerprint;
-mod folder;
+pub(crate) mod folder;
 mod invitation;
 mod open_invitations;
 mod peers;
