@@ -170,9 +170,7 @@ impl Client {
     fn known(&self) -> Result<(String, Fingerprint), TransferError> {
         let address = &self.destination.address;
         let peers = Peers::load(&self.settings.config)?;
-        let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
-        let by_name = || peers.named(host).filter(|peer| peer.address.is_some());
-        let Some(peer) = peers.at(address).or_else(by_name) else {
+        let Some(peer) = peers.of(address) else {
             return Err(TransferError::UnknownSite { address: address.clone() });
         };
         Ok((peer.address.clone().unwrap_or_else(|| address.clone()), peer.fingerprint))

@@ -120,6 +120,13 @@ impl Peers {
         self.peers.iter().find(|peer| peer.is_at(address))
     }
 
+    /// The peer that this end connects to at an address with a port, or whose name is the host of the address.
+    pub fn of(&self, address: &str) -> Option<&Peer> {
+        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+        let by_name = || self.named(host).filter(|peer| peer.address.is_some());
+        self.at(address).or_else(by_name)
+    }
+
     /// All peers, the oldest first.
     pub fn iter(&self) -> std::slice::Iter<'_, Peer> {
         self.peers.iter()

@@ -9,12 +9,17 @@
 //! - [`files`]: the folder of the queue (`docs/decisions/0024-queue.md`)
 //! - [`job`]: what its files hold
 //! - [`scheduler`]: which jobs run, as a pure state machine
+//! - [`carrier`]: sends one scan to one destination
 //! - [`runner`]: runs them, under one governor
 //! - [`listing`]: what a user sees
 
+pub mod carrier;
 pub mod error;
 pub mod files;
 pub mod job;
+pub mod listing;
+mod rules;
+pub mod runner;
 pub mod scheduler;
 
 pub use error::QueueError;
