@@ -76,6 +76,7 @@ enum Verb {
     Mark(verbs::mark::Args),
     Send(verbs::transfer::send::Args),
     Receive(verbs::transfer::receive::Args),
+    Transfers(verbs::transfer::transfers::Args),
     Peers(verbs::transfer::peers::Args),
     Demo(verbs::demo::Args),
     #[cfg(feature = "hdf5")]
@@ -141,6 +142,7 @@ fn obey(arguments: Arguments, file: RecordFile) -> anyhow::Result<ExitCode> {
         Verb::Mark(args) => verbs::mark::run(args, output),
         Verb::Send(args) => verbs::transfer::send::run(args, output),
         Verb::Receive(args) => verbs::transfer::receive::run(args, output),
+        Verb::Transfers(args) => verbs::transfer::transfers::run(args, output),
         Verb::Peers(args) => verbs::transfer::peers::run(args, output),
         Verb::Demo(args) => verbs::demo::run(args, output),
         #[cfg(feature = "hdf5")]

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Scope;
@@ -110,6 +111,8 @@ struct Active {
     stop: StopHandle,
     governor: Arc<Governor>,
     carried: Mutex<Carried>,
+    /// True once the attempt told its progress; before, it is that of the attempt before.
+    told: AtomicBool,
 }
 
 /// The runner's side of a transfer.
@@ -280,6 +283,7 @@ impl Runner<'_, '_> {
             stop: StopHandle::default(),
             governor: Arc::new(self.governor.share(&job.target.to, job.wishes.rate)),
             carried: Mutex::new(known),
+            told: AtomicBool::new(false),
         });
         let (sender, carrier, job) = (self.sender.clone(), self.carrier, job.clone());
         let (working, before) = (active.clone(), (Instant::now(), None));
@@ -347,7 +351,7 @@ impl Runner<'_, '_> {
             let (then, before) = running.before;
             // The first number is what was there before.
             let Some(before) = before else {
-                running.before = (at, (bytes > 0).then_some(bytes));
+                running.before = (at, running.active.told.load(Ordering::SeqCst).then_some(bytes));
                 continue;
             };
             let elapsed = at.duration_since(then).as_secs_f64();
@@ -423,6 +427,7 @@ impl Active {
 fn carry(carrier: &dyn Carrier, job: &Job, active: &Active) -> Attempt {
     let mut tell = |carried| {
         *active.carried.lock().unwrap_or_else(PoisonError::into_inner) = carried;
+        active.told.store(true, Ordering::SeqCst);
     };
     let carry = || carrier.carry(job, &active.governor, &active.stop, &mut tell);
     // A panic has printed its message. The other transfers go on.

@@ -1,8 +1,10 @@
-//! `send`, `receive` and `peers`: scans to and from other sites.
+//! `send`, `receive`, `transfers` and `peers`: scans to and from other sites.
 
+mod carrier;
 pub mod peers;
 pub mod receive;
 pub mod send;
+pub mod transfers;
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -13,6 +15,7 @@ use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_transfer::channel::LinkSettings;
 use fullbore_transfer::connect::Link;
 use fullbore_transfer::governor::{Allowance, Limits, Window};
+use fullbore_transfer::queue::job::Wishes;
 
 use crate::output::{self, Output};
 
@@ -33,6 +36,10 @@ pub struct LinkArgs {
 impl LinkArgs {
     fn limits(&self) -> Limits {
         Limits { rate: self.rate.map(|rate| rate.0), window: self.window }
+    }
+
+    fn wishes(&self, priority: i32) -> Wishes {
+        Wishes { priority, rate: self.rate.map(|rate| rate.0), window: self.window }
     }
 
     fn settings(&self) -> LinkSettings {

@@ -15,7 +15,7 @@ use fullbore_transfer::error::TransferError;
 use fullbore_transfer::identity::{self, Destination};
 use serde::Serialize;
 
-use super::{LinkArgs, ProgressLine};
+use super::{LinkArgs, ProgressLine, carrier, transfers};
 use crate::hint::explained;
 use crate::output::{self, FOUND, GOOD, Output};
 use crate::store_arg::StoreArg;
@@ -44,6 +44,9 @@ use crate::verbs::{scan_arg, sending};
 /// `fullbore info` shows it, and `fullbore rm --copied` removes only scans that have
 /// one.
 ///
+/// With --queue, the scans are added to the queue of `fullbore transfers`, whose
+/// runner sends them, and send returns at once.
+///
 /// Exit codes: 0 all scans are complete at the other end; 1 some are not, or blocks
 /// could not be read here; 2 send could not run.
 #[derive(Arguments, Debug)]
@@ -65,6 +68,18 @@ pub struct Args {
     /// Time without progress after which send gives up.
     #[arg(long, value_name = "TIME", default_value = "10min", value_parser = sending::duration, help_heading = "Link")]
     patience: Duration,
+    /// Add the scans to the queue instead, as `fullbore transfers add` does.
+    #[arg(long, conflicts_with_all = ["connections", "congestion", "patience"], help_heading = "Queue")]
+    queue: bool,
+    /// Transfers of the queue with a higher number go first [default: 0]
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "queue",
+        allow_negative_numbers = true,
+        help_heading = "Queue"
+    )]
+    priority: Option<i32>,
 }
 
 #[derive(Serialize)]
@@ -84,6 +99,16 @@ struct SentJson {
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let members = args.store.members()?;
     let scans = scans(&members, &args.scan)?;
+    if args.queue {
+        let wishes = args.link.wishes(args.priority.unwrap_or(0));
+        return transfers::add(
+            members,
+            scans,
+            carrier::of_destination(&args.destination),
+            wishes,
+            output,
+        );
+    }
     let settings = ClientSettings {
         members,
         config: identity::default_directory().map_err(explained)?,
@@ -108,7 +133,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
 }
 
 /// The scans of the names given: a session stands for all of its scans.
-fn scans(members: &[PathBuf], names: &[String]) -> anyhow::Result<Vec<ScanName>> {
+pub(super) fn scans(members: &[PathBuf], names: &[String]) -> anyhow::Result<Vec<ScanName>> {
     let listed = catalogue::list(members).map_err(explained)?;
     let mut scans = Vec::new();
     for name in names {
