@@ -23,7 +23,8 @@ class Site:
         self.store = store or place / name
         for path in self.store if isinstance(self.store, list) else [self.store]:
             path.mkdir(exist_ok=True)
-        self.env = {**os.environ, "FULLBORE_CONFIG": str(self.keys)}
+        self.state = place / f"{name}-state"
+        self.env = {**os.environ, "FULLBORE_CONFIG": str(self.keys), "FULLBORE_STATE": str(self.state)}
 
     def run(self, *words, code=GOOD):
         return run(*words, "--store", members(self.store), code=code, env=self.env)
@@ -33,6 +34,10 @@ class Site:
 
     def peers(self, *words, code=GOOD):
         return run("peers", *words, code=code, env=self.env)
+
+    def ask_queue(self, *words, code=GOOD):
+        """Runs a command that takes no store."""
+        return run(*words, code=code, env=self.env)
 
     def listen(self, *options, port=0):
         return Listener(self, *options, port=port)
