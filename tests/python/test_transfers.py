@@ -19,7 +19,7 @@ def station(tmp_path):
 
 @pytest.fixture
 def correlator(tmp_path):
-    return Site(tmp_path, "correlator")
+    return Site(tmp_path, "correlator", [tmp_path / "far"])
 
 
 class Runner:
