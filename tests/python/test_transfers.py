@@ -90,7 +90,7 @@ def wait_for(site, id, state, where=lambda row: True):
 def known(station, listener, address=None):
     """Makes the other end known, and returns its address."""
     address = address or listener.address
-    tiny = record(station, scan="tiny", ports=1, frames=10)
+    tiny = record(station, scan=f"tiny{listener.site.name}", ports=1, frames=10)
     station.run("send", tiny, pair(listener.site, station, address))
     return address
 
@@ -202,7 +202,7 @@ def test_a_rule_makes_a_transfer_of_each_sealed_scan_that_is_not_there(station, 
     before = record(station, scan="before", ports=1, frames=300)
     with correlator.listen() as far:
         to = known(station, far)
-        assert {scan["name"] for scan in station.ask("ls")} == {before, "test_tiny"}
+        assert {scan["name"] for scan in station.ask("ls")} == {before, "test_tinycorrelator"}
         station.ask("transfers", "rules", "add", "te?t*", to, "--priority", 3)
         station.ask("transfers", "rules", "add", "other*", to)
         with Runner(station) as runner:

@@ -6,7 +6,7 @@
 //!     └── records, status ◄───────┘
 //! ```
 //!
-//! - [`files`]: the folder of the queue (`docs/decisions/0024-queue.md`)
+//! - [`files`]: the folder of the queue (`docs/decisions/0026-queue.md`)
 //! - [`job`]: what its files hold
 //! - [`scheduler`]: which jobs run, as a pure state machine
 //! - [`carrier`]: sends one scan to one destination
