@@ -14,6 +14,7 @@
 //! - [`governor`]: how fast a transfer may send now
 //! - [`identity`]: keys, known peers, invitations
 //! - [`channel`]: a TLS connection that carries messages
+//! - [`objects`]: copies in object stores, which no other end writes
 //! - [`send`], [`receive`]: the two ends of a transfer, whichever of them connected
 //! - [`queue`]: transfers as jobs that outlive processes
 //! - [`connect`], [`server`]: the end that connects, and the end that listens
@@ -28,6 +29,7 @@ pub mod error;
 pub mod governor;
 pub mod identity;
 mod link;
+pub mod objects;
 pub mod outgoing;
 pub mod protocol;
 pub mod queue;

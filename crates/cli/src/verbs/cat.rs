@@ -7,12 +7,14 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args as ClapArgs;
 use fullbore_core::device::DeviceEnd;
+use fullbore_core::index::Block;
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::units::ByteSize;
 use fullbore_store::diagnostics::Diagnostic;
 use fullbore_store::follow::{FollowCursor, FollowState, Follower};
 use fullbore_store::read::Settings;
 use fullbore_store::reader::{Delivered, Item, Scan, StoredStream};
+use fullbore_transfer::objects::Address;
 use indicatif::ProgressBar;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::Serialize;
@@ -34,6 +36,7 @@ use crate::verbs::{live_scan, scan_arg};
 ///   fullbore cat r1234_no0001/46220 --from +10s --until +12s | vsum /dev/stdin
 ///   fullbore cat device:/dev/nvme0n1?scan=r1234_no0001 > no0001.vdif
 ///   fullbore cat device:/dev/nvme0n1?first=0x20000&last=0x40000 > two-chunks
+///   fullbore cat s3://bucket/prefix/r1234_no0001 > no0001.vdif
 ///
 /// If the scan is still being recorded, cat writes the data that is durable now,
 /// and says so on standard error. --follow continues as the scan grows, like
@@ -46,27 +49,27 @@ use crate::verbs::{live_scan, scan_arg};
 #[derive(ClapArgs)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
-    /// The scan: `session_scan`, or `session_scan/stream`; or a device.
+    /// The scan: `session_scan`, or `session_scan/stream`; or a device; or a copy in an object store.
     #[arg(value_name = "SCAN")]
-    scan: String,
+    pub(super) scan: String,
     /// The stream, if the scan has several.
     #[arg(long, value_name = "NAME")]
-    stream: Option<Name>,
+    pub(super) stream: Option<Name>,
     /// Start at this frame: a UTC time, an offset from the start (`+2.5s`), or an index.
     #[arg(long, value_name = "TIME|FRAME")]
-    from: Option<Position>,
+    pub(super) from: Option<Position>,
     /// Stop before this frame.
     #[arg(long, value_name = "TIME|FRAME", alias = "to")]
-    until: Option<Position>,
+    pub(super) until: Option<Position>,
     /// Leave out fill: write only frames that were received.
     #[arg(long)]
-    no_fill: bool,
+    pub(super) no_fill: bool,
     /// Continue past damaged and missing blocks, and write damaged bytes too.
     #[arg(long)]
-    allow_damaged: bool,
+    pub(super) allow_damaged: bool,
     /// Continue as the scan grows, until it is sealed.
     #[arg(long)]
-    follow: bool,
+    pub(super) follow: bool,
     #[command(flatten)]
     store: StoreArg,
 }
@@ -86,6 +89,9 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         !io::stdout().is_terminal(),
         "refusing to write a stream's bytes to a terminal: use a pipe or a file"
     );
+    if Address::is_meant(&args.scan) {
+        return super::objects::cat(&args, output);
+    }
     let (follower, named) = live_scan::open(&args.store.members()?, &args.scan)?;
     let named = args.stream.clone().or(named);
     let bar = match args.follow {
@@ -168,7 +174,15 @@ impl Writing<'_> {
     fn take(&mut self, stream: &StoredStream, item: Item) -> anyhow::Result<bool> {
         let finding = match item {
             Item::Block(block) => {
-                write_block(&mut self.out, stream, &block, &self.frames, self.no_fill)?;
+                let record = &block.location.block;
+                write_block(
+                    &mut self.out,
+                    stream,
+                    record,
+                    block.bytes(),
+                    &self.frames,
+                    self.no_fill,
+                )?;
                 self.bar.inc(block.location.block.bytes.into());
                 block.damage
             }
@@ -211,7 +225,8 @@ fn whole(
     Ok(Some(Written { scan, stream, status }))
 }
 
-fn ensure_fillable(args: &Args, stream: &StoredStream) -> anyhow::Result<()> {
+/// Refuses --no-fill where there is no fill.
+pub(super) fn ensure_fillable(args: &Args, stream: &StoredStream) -> anyhow::Result<()> {
     let fixed = stream.geometry.is_none_or(|geometry| geometry.frame_bytes > 0);
     anyhow::ensure!(!args.no_fill || fixed, "--no-fill: frames of varying length are never filled");
     Ok(())
@@ -363,7 +378,8 @@ impl<W: Write> Write for Counted<W> {
     }
 }
 
-fn choose<'a>(scan: &'a Scan, name: Option<&Name>) -> anyhow::Result<&'a StoredStream> {
+/// Returns the stream that was named, or the only one.
+pub(super) fn choose<'a>(scan: &'a Scan, name: Option<&Name>) -> anyhow::Result<&'a StoredStream> {
     let names: Vec<&str> = scan.streams.iter().map(|stream| stream.name.as_str()).collect();
     match (name, scan.streams.as_slice()) {
         (Some(name), _) => scan_arg::stream(scan, name.as_str()),
@@ -377,7 +393,7 @@ fn choose<'a>(scan: &'a Scan, name: Option<&Name>) -> anyhow::Result<&'a StoredS
 }
 
 /// The requested frames.
-fn range(
+pub(super) fn range(
     stream: &StoredStream,
     from: Option<Position>,
     until: Option<Position>,
@@ -422,7 +438,7 @@ fn range(
 }
 
 /// The blocks that contain them.
-fn positions(stream: &StoredStream, frames: &Range<i64>) -> Range<usize> {
+pub(super) fn positions(stream: &StoredStream, frames: &Range<i64>) -> Range<usize> {
     if frames.is_empty() {
         return 0..0;
     }
@@ -437,14 +453,15 @@ fn positions(stream: &StoredStream, frames: &Range<i64>) -> Range<usize> {
     start..end.max(start)
 }
 
-fn write_block(
+/// Writes the requested frames of a block.
+pub(super) fn write_block(
     out: &mut impl Write,
     stream: &StoredStream,
-    delivered: &Delivered,
+    block: &Block,
+    bytes: &[u8],
     frames: &Range<i64>,
     no_fill: bool,
 ) -> anyhow::Result<()> {
-    let (block, bytes) = (&delivered.location.block, delivered.bytes());
     let inside = frames.start <= block.first && stream.end_of(block) <= frames.end;
     let varying = stream.geometry.is_none_or(|geometry| geometry.frame_bytes == 0);
     let has_fill = block.present < block.frames;

@@ -21,6 +21,7 @@ use fullbore_store::diagnostics::Diagnostic;
 use fullbore_store::follow::{Durable, FollowState, Follower, Share};
 use fullbore_store::markers;
 use fullbore_store::reader::{Scan, StoredStream as Stored};
+use fullbore_transfer::objects::Address;
 use serde::Serialize;
 
 use crate::account_table::{self, columns};
@@ -72,9 +73,9 @@ use crate::verbs::{live_scan, scan_arg};
 #[command(verbatim_doc_comment)]
 pub struct Args {
     /// The scan: `session_scan`, or an unambiguous beginning of the name; or one stream of it,
-    /// `session_scan/stream`; or a device.
+    /// `session_scan/stream`; or a device; or a copy in an object store (`s3://bucket/prefix/SCAN`).
     #[arg(value_name = "SCAN")]
-    scan: String,
+    pub(super) scan: String,
     /// Print everything: each stream's counters, clock, gaps and directories.
     #[arg(long)]
     full: bool,
@@ -83,7 +84,7 @@ pub struct Args {
     gaps: Option<usize>,
     /// Print again as the scan grows, until it is sealed.
     #[arg(long)]
-    follow: bool,
+    pub(super) follow: bool,
     #[command(flatten)]
     store: StoreArg,
 }
@@ -165,7 +166,21 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     if DeviceEnd::is_meant(&args.scan) {
         return super::device::info(&args.scan, output);
     }
-    let (mut follower, stream) = live_scan::open(&args.store.members()?, &args.scan)?;
+    if Address::is_meant(&args.scan) {
+        return super::objects::info(&args, output);
+    }
+    show(&args, &args.store.members()?, &args.scan, None, output)
+}
+
+/// Shows a scan under these roots. Files of a copy in an object store are shown with its address in place of the root.
+pub(super) fn show(
+    args: &Args,
+    roots: &[PathBuf],
+    scan: &str,
+    address: Option<&str>,
+    output: Output,
+) -> anyhow::Result<ExitCode> {
+    let (mut follower, stream) = live_scan::open(roots, scan)?;
     if args.follow {
         follow(&mut follower, stream.as_ref(), output)?;
     }
@@ -181,7 +196,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         manifest: &scan.manifest,
         accounts: scan.streams.iter().map(|stream| stream.account.as_ref()).collect(),
         completeness: verify::completeness(&scan),
-        places: places(&scan),
+        places: places(&scan, address),
         recording: live.is_some(),
         live,
         markers: &markers,
@@ -190,9 +205,15 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         findings: &scan.findings,
     };
     let full = args.full || args.gaps.is_some();
-    output.tell(&info, || match full {
-        true => in_full(&scan, &info, args.gaps.unwrap_or(GAPS)),
-        false => in_short(&scan, &info, Paper::of_stdout()),
+    output.tell(&info, || {
+        let text = match full {
+            true => in_full(&scan, &info, args.gaps.unwrap_or(GAPS)),
+            false => in_short(&scan, &info, Paper::of_stdout()),
+        };
+        match (address, roots) {
+            (Some(address), [root]) => text.replace(&root.display().to_string(), address),
+            _ => text,
+        }
     })?;
     if args.follow && status == FollowState::Died {
         output::say(format_args!("fullbore: {}", live_scan::died(&scan.manifest.scan)));
@@ -297,12 +318,16 @@ fn keep_only(scan: &mut Scan, name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn places(scan: &Scan) -> Vec<Place> {
+fn places(scan: &Scan, address: Option<&str>) -> Vec<Place> {
+    let shown = |path: &Path| match (address, path.file_name()) {
+        (Some(address), Some(name)) => Path::new(address).join(name),
+        _ => path.to_owned(),
+    };
     let place = |stream: &Stored| {
         let name = stream.name.clone();
         scan.inventory.of_stream(stream.number).map(move |holding| Place {
             stream: name.clone(),
-            directory: holding.path.clone(),
+            directory: shown(&holding.path),
             chunks: holding.chunks.len(),
             bytes: holding.chunks.iter().map(|(_, file)| file.bytes).sum(),
         })

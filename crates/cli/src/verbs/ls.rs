@@ -7,6 +7,7 @@ use fullbore_core::completeness::Completeness;
 use fullbore_core::device::DeviceEnd;
 use fullbore_core::units::ByteSize;
 use fullbore_store::catalogue::{self, Entry};
+use fullbore_transfer::objects::Address;
 
 use crate::account_table::columns;
 use crate::hint::explained;
@@ -31,8 +32,9 @@ use crate::verbs::scan_arg;
 /// scans: ls lists a scan whose member is absent as such.
 #[derive(ClapArgs)]
 pub struct Args {
-    /// List only scans whose name starts with this; or a device, device:PATH.
-    #[arg(value_name = "PREFIX|DEVICE")]
+    /// List only scans whose name starts with this; or a device, device:PATH; or the copies at a place in an object store,
+    /// s3://bucket/prefix.
+    #[arg(value_name = "PREFIX|DEVICE|URL")]
     prefix: Option<String>,
     #[command(flatten)]
     store: StoreArg,
@@ -42,6 +44,9 @@ pub struct Args {
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     if let Some(text) = args.prefix.as_ref().filter(|text| DeviceEnd::is_meant(text)) {
         return super::device::ls(text, output);
+    }
+    if let Some(text) = args.prefix.as_ref().filter(|text| Address::is_meant(text)) {
+        return super::objects::ls(text, output);
     }
     if let Some(prefix) = &args.prefix {
         scan_arg::must_name_a_scan(prefix)?;

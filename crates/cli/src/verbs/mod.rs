@@ -13,6 +13,7 @@ pub mod info;
 mod live_scan;
 pub mod ls;
 pub mod mark;
+pub mod objects;
 #[cfg(feature = "hdf5")]
 pub mod panda;
 pub mod play;

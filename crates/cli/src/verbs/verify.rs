@@ -17,6 +17,7 @@ use fullbore_store::diagnostics::{Diagnostic, DiagnosticKind};
 use fullbore_store::follow::{FollowCursor, FollowState, Follower};
 use fullbore_store::read::Settings;
 use fullbore_store::reader::Item;
+use fullbore_transfer::objects::Address;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
@@ -52,6 +53,9 @@ use crate::verbs::{live_scan, scan_arg};
 /// for all its scans: verify checks every block against its checksum. It checks
 /// bare chunks against a pattern: device:PATH?first=0&last=0xfffe0000&pattern=prbs31.
 ///
+/// For a copy in an object store, give its address, s3://bucket/prefix/SCAN: verify
+/// reads every block there, by ranges, and checks it against its checksum.
+///
 /// For a scan that is being recorded, verify checks the blocks that are durable
 /// now. With --follow it also checks new blocks as they become durable, reports
 /// problems at once, and verifies the rest when the scan is sealed, without reading
@@ -65,7 +69,8 @@ use crate::verbs::{live_scan, scan_arg};
 #[derive(ClapArgs)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
-    /// The scans: `session_scan`, or an unambiguous beginning of the name; or devices.
+    /// The scans: `session_scan`, or an unambiguous beginning of the name; or devices; or copies in object
+    /// stores.
     #[arg(value_name = "SCAN", required_unless_present = "all")]
     scan: Vec<String>,
     /// All scans of the store that are not being recorded.
@@ -91,6 +96,10 @@ const MOST_READS: usize = 64;
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     if super::device::are_meant(&args.scan)? {
         return super::device::verify(&args.scan, output);
+    }
+    if args.scan.iter().any(|text| Address::is_meant(text)) {
+        anyhow::ensure!(!args.follow, "--follow is for a scan of a store");
+        return super::objects::verify(&args.scan, output);
     }
     let roots = args.store.members()?;
     anyhow::ensure!((1..=MOST_READS).contains(&args.reads), "--reads is 1 to {MOST_READS}");

@@ -16,6 +16,8 @@ use crate::connect::{Client, ClientSettings, Event};
 use crate::error::TransferError;
 use crate::governor::{Allowance, Governor, Limits};
 use crate::identity::{Destination, Peers};
+use crate::objects::send::Sender;
+use crate::objects::{Address, Bucket, ObjectError, Trouble};
 use crate::protocol::Refusal;
 
 /// Sends scans to destinations.
@@ -138,6 +140,57 @@ impl ToFullbore {
     fn key_of(&self, destination: &Destination) -> Option<crate::identity::Fingerprint> {
         let peers = Peers::load(&self.config).ok()?;
         peers.of(&destination.address).map(|peer| peer.fingerprint)
+    }
+}
+
+impl From<ObjectError> for Failure {
+    fn from(error: ObjectError) -> Self {
+        let how = match &error {
+            ObjectError::Stopped => Ended::Stopped,
+            ObjectError::Store { trouble: Trouble::Network, .. } => Ended::Away,
+            ObjectError::Store { trouble: Trouble::Other, .. } | ObjectError::Unsealed { .. } => {
+                Ended::Later
+            }
+            _ => Ended::Failed,
+        };
+        Self { how, why: fullbore_core::hint::explained(&error) }
+    }
+}
+
+/// Sends to object stores.
+#[derive(Clone, Copy, Debug)]
+pub struct ToObjects;
+
+impl ToObjects {
+    /// See [`Carrier::carry`].
+    pub fn carry(
+        &self,
+        job: &Job,
+        governor: &Arc<Governor>,
+        stop: &StopHandle,
+        tell: &mut dyn FnMut(Carried),
+    ) -> Result<Delivered, Failure> {
+        let address = job.target.url().parse::<Address>().map_err(ObjectError::from)?;
+        // The scheduler decides when to try again.
+        let bucket = &Bucket::open(address, Duration::ZERO)?;
+        let sender = Sender { bucket, governor: governor.as_ref(), stop, read_back: false };
+        let sent = sender.send(&job.store, &job.scan, &mut |progress| {
+            let holding = match &progress.allowance {
+                Allowance::Pause(reason) => Some(reason.to_string()),
+                Allowance::Go(_) => None,
+            };
+            tell(Carried { done_bytes: progress.done, bytes: progress.all, holding });
+        })?;
+        Ok(Delivered { bytes: sent.receipt.bytes, missing_blocks: 0 })
+    }
+
+    /// See [`Carrier::has_receipt`].
+    pub fn has_receipt(&self, target: &Target, store: &[PathBuf], scan: &ScanName) -> bool {
+        let Ok(address) = target.url().parse::<Address>() else { return false };
+        let Ok(inventory) = Inventory::take(store, scan) else { return false };
+        let (place, uuid) = (address.to_string(), inventory.manifest.uuid);
+        let receipts = copies::of_scan(&inventory).receipts;
+        receipts.iter().any(|it| it.host == place && it.scan == uuid)
     }
 }
 

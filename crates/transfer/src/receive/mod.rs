@@ -30,10 +30,10 @@ use crate::session::{Conversation, PING_INTERVAL, POLL};
 pub use blocks::receive_blocks;
 
 /// Time between two sync rounds.
-const ROUND: Duration = Duration::from_millis(250);
+pub(crate) const ROUND: Duration = Duration::from_millis(250);
 
 /// Bytes after which a sync round begins early.
-const ROUND_BYTES: u64 = 256 << 20;
+pub(crate) const ROUND_BYTES: u64 = 256 << 20;
 
 /// The most records of gaps and found blocks of a scan: 128 MiB of memory.
 const MOST_RECORDS: usize = 1 << 20;

@@ -3,43 +3,51 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use fullbore_core::hint;
 use fullbore_core::name::ScanName;
 use fullbore_linux::stop_handle::StopHandle;
 use fullbore_transfer::governor::Governor;
-use fullbore_transfer::identity::Destination;
-use fullbore_transfer::queue::carrier::{Carried, Carrier, Delivered, Failure, ToFullbore};
+use fullbore_transfer::objects::Address;
+use fullbore_transfer::queue::carrier::{
+    Carried, Carrier, Delivered, Failure, ToFullbore, ToObjects,
+};
 use fullbore_transfer::queue::job::{Job, Target};
 use fullbore_transfer::queue::scheduler::Ended;
+
+use super::objects;
 
 /// A kind of destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scheme {
     Fullbore,
+    Objects,
 }
 
 /// The kind of a destination. A scheme that `send` takes and the queue too has its line here.
 fn scheme(url: &str) -> Result<Scheme, String> {
     match url.split_once("://").map(|(scheme, _)| scheme) {
         Some("fullbore") => Ok(Scheme::Fullbore),
-        _ => Err(format!("{url:?} is no destination of transfers: write fullbore://HOST")),
+        Some(_) if Address::is_meant(url) => Ok(Scheme::Objects),
+        _ => Err(format!(
+            "{url:?} is no destination of transfers: write fullbore://HOST, or s3://BUCKET/PREFIX"
+        )),
     }
 }
 
 /// Parses a destination. A secret in it is kept apart.
 pub fn target(text: &str) -> Result<Target, String> {
-    match scheme(text)? {
-        Scheme::Fullbore => text
-            .parse::<Destination>()
-            .map(|destination| of_destination(&destination))
-            .map_err(|error| hint::explained(&error)),
-    }
+    scheme(text)?;
+    text.parse().map(|destination| of_destination(&destination))
 }
 
-/// A host that runs fullbore, for the queue.
-pub fn of_destination(destination: &Destination) -> Target {
-    let secret = destination.invitation.as_ref().map(ToString::to_string);
-    Target { to: destination.to_string(), secret }
+/// A destination of `send`, for the queue.
+pub fn of_destination(destination: &objects::Target) -> Target {
+    match destination {
+        objects::Target::Objects(address) => Target { to: address.to_string(), secret: None },
+        objects::Target::Site(site) => {
+            let secret = site.invitation.as_ref().map(ToString::to_string);
+            Target { to: site.to_string(), secret }
+        }
+    }
 }
 
 /// Sends to every kind of destination.
@@ -58,6 +66,7 @@ impl Carrier for ByScheme {
     ) -> Result<Delivered, Failure> {
         match scheme(job.target.url()) {
             Ok(Scheme::Fullbore) => self.fullbore.carry(job, governor, stop, tell),
+            Ok(Scheme::Objects) => ToObjects.carry(job, governor, stop, tell),
             Err(why) => Err(Failure { how: Ended::Failed, why }),
         }
     }
@@ -65,6 +74,7 @@ impl Carrier for ByScheme {
     fn has_receipt(&self, target: &Target, store: &[PathBuf], scan: &ScanName) -> bool {
         match scheme(target.url()) {
             Ok(Scheme::Fullbore) => self.fullbore.has_receipt(target, store, scan),
+            Ok(Scheme::Objects) => ToObjects.has_receipt(target, store, scan),
             Err(_) => false,
         }
     }

@@ -1,6 +1,7 @@
-//! `send`, `receive`, `transfers` and `peers`: scans to and from other sites.
+//! `send`, `receive`, `transfers` and `peers`: scans to and from other sites and object stores.
 
 mod carrier;
+mod objects;
 pub mod peers;
 pub mod receive;
 pub mod send;
@@ -123,7 +124,9 @@ fn line(
     if let Some(left) = all.saturating_sub(done).checked_div(rate) {
         line += &format!("  {} left", seconds(left as i64 * 1_000_000_000));
     }
-    line += &format!("  {}", output::count(link.connections.into(), "connection"));
+    if link.connections > 0 {
+        line += &format!("  {}", output::count(link.connections.into(), "connection"));
+    }
     if let Some(status) = &link.status {
         line += &format!(", {:.1} ms", status.round_trip.as_secs_f64() * 1e3);
     }

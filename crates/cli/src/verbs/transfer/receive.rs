@@ -1,4 +1,4 @@
-//! `fullbore receive`: takes scans from other sites, or fetches them.
+//! `fullbore receive`: takes scans from other sites, or fetches them from sites and object stores.
 
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
@@ -13,6 +13,7 @@ use fullbore_transfer::identity::{self, DEFAULT_PORT, Destination};
 use fullbore_transfer::server::{Server, ServerEvent, ServerSettings};
 use serde::Serialize;
 
+use super::objects::{self, Target};
 use super::{LinkArgs, ProgressLine};
 use crate::hint::explained;
 use crate::output::{self, FOUND, GOOD, Output};
@@ -30,6 +31,10 @@ use crate::verbs::sending;
 ///   fullbore receive --from fullbore://station r1234_no0001
 ///
 /// fetches a scan from a site that runs receive; --list shows the scans there.
+///
+///   fullbore receive --from s3://bucket/prefix r1234_no0001
+///
+/// fetches a copy from an object store.
 ///
 /// Each block is checked when it arrives and is durable before it is acknowledged.
 /// A scan that arrives is a scan from its first block on; it is sealed when all of it
@@ -51,10 +56,10 @@ pub struct Args {
     /// Exit after this many scans.
     #[arg(long, value_name = "N", conflicts_with = "from")]
     scans: Option<u64>,
-    /// Fetch from this site: fullbore://HOST[:PORT], or an invitation.
+    /// Fetch from this site: fullbore://HOST[:PORT], or an invitation; or from an object store: s3://BUCKET/PREFIX.
     #[arg(long, value_name = "SITE", conflicts_with = "listen")]
-    from: Option<Destination>,
-    /// List the scans of the site.
+    from: Option<Target>,
+    /// List the scans of the site or the object store.
     #[arg(long, requires = "from", conflicts_with = "scan")]
     list: bool,
     #[command(flatten)]
@@ -81,7 +86,18 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 /// Listens, or fetches.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     match args.from.clone() {
-        Some(site) => fetch(&args, site, output),
+        Some(Target::Site(site)) => fetch(&args, site, output),
+        Some(Target::Objects(address)) => {
+            let receiving =
+                objects::Receiving { address, limits: args.link.limits(), patience: args.patience };
+            match args.list {
+                true => receiving.list(output),
+                false => {
+                    must_name_scans(&args)?;
+                    receiving.receive(&args.store.members()?, &args.scan, output)
+                }
+            }
+        }
         None => listen(&args, output),
     }
 }
@@ -195,11 +211,16 @@ struct FetchedJson {
     seconds: f64,
 }
 
-fn fetch(args: &Args, site: Destination, output: Output) -> anyhow::Result<ExitCode> {
+fn must_name_scans(args: &Args) -> anyhow::Result<()> {
     anyhow::ensure!(
         args.list || !args.scan.is_empty(),
         "name the scans to fetch\n  --list shows the scans of the site"
     );
+    Ok(())
+}
+
+fn fetch(args: &Args, site: Destination, output: Output) -> anyhow::Result<ExitCode> {
+    must_name_scans(args)?;
     let settings = ClientSettings {
         members: args.store.members()?,
         config: identity::default_directory().map_err(explained)?,

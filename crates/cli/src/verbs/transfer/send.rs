@@ -1,4 +1,4 @@
-//! `fullbore send`: sends scans to another site.
+//! `fullbore send`: sends scans to another site, or to an object store.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,16 +12,17 @@ use fullbore_linux::stop_handle::StopHandle;
 use fullbore_store::catalogue;
 use fullbore_transfer::connect::{Client, ClientSettings, Event, Outcome};
 use fullbore_transfer::error::TransferError;
-use fullbore_transfer::identity::{self, Destination};
+use fullbore_transfer::identity;
 use serde::Serialize;
 
+use super::objects::{self, Target};
 use super::{LinkArgs, ProgressLine, carrier, transfers};
 use crate::hint::explained;
 use crate::output::{self, FOUND, GOOD, Output};
 use crate::store_arg::StoreArg;
 use crate::verbs::{scan_arg, sending};
 
-/// Send scans to another site, also while they are recorded.
+/// Send scans to another site, also while they are recorded; or to an object store.
 ///
 ///   fullbore send r1234_no0001 fullbore://correlator
 ///
@@ -44,6 +45,14 @@ use crate::verbs::{scan_arg, sending};
 /// `fullbore info` shows it, and `fullbore rm --copied` removes only scans that have
 /// one.
 ///
+///   fullbore send r1234_no0001 s3://bucket/prefix
+///
+/// copies a sealed scan to an object store: s3://, gs://, az://, http(s):// (WebDAV), or
+/// file:///directory. Credentials and endpoint come from the environment
+/// (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, …). The chunk files are plain objects there.
+/// `fullbore verify`, `info`, `ls` and `cat` read the copy in place, and `fullbore
+/// receive --from s3://bucket/prefix` brings it back.
+///
 /// With --queue, the scans are added to the queue of `fullbore transfers`, whose
 /// runner sends them, and send returns at once.
 ///
@@ -55,14 +64,18 @@ pub struct Args {
     /// The scans (SESSION_SCAN, or an unambiguous beginning of it), or a session for all of its scans.
     #[arg(required = true, value_name = "SCAN")]
     scan: Vec<String>,
-    /// The other site: fullbore://HOST[:PORT], or an invitation.
+    /// The other site: fullbore://HOST[:PORT], or an invitation; or an object store: s3://BUCKET/PREFIX.
     #[arg(required = true, value_name = "DESTINATION")]
-    destination: Destination,
+    destination: Target,
+    /// Read everything back from the object store, and compare it with the index, before the receipt is kept. Where the
+    /// store checks no checksums itself (all but S3), this is done in any case.
+    #[arg(long, help_heading = "Link")]
+    read_back: bool,
     #[command(flatten)]
     store: StoreArg,
     #[command(flatten)]
     link: LinkArgs,
-    /// The number of data connections [default: as many as raise the rate].
+    /// The number of data connections to a site [default: as many as raise the rate].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=32), help_heading = "Link")]
     connections: Option<u16>,
     /// Time without progress after which send gives up.
@@ -109,6 +122,22 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
             output,
         );
     }
+    let destination = match args.destination {
+        Target::Objects(address) => {
+            let sending = objects::Sending {
+                address,
+                members,
+                limits: args.link.limits(),
+                patience: args.patience,
+                read_back: args.read_back,
+            };
+            return objects::send(sending, &scans, output);
+        }
+        Target::Site(_) if args.read_back => {
+            anyhow::bail!("--read-back is for object stores: a site checks every block itself")
+        }
+        Target::Site(site) => site,
+    };
     let settings = ClientSettings {
         members,
         config: identity::default_directory().map_err(explained)?,
@@ -118,7 +147,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         patience: args.patience,
     };
     let stop = crate::signals::stop_handle()?;
-    let client = Client::new(args.destination, settings).map_err(explained)?;
+    let client = Client::new(destination, settings).map_err(explained)?;
     let mut code = GOOD;
     for scan in scans {
         let complete = send(&client, &scan, &stop, output)?;

@@ -1,0 +1,308 @@
+//! Requests to an object store, made to wait: the only place with an async runtime.
+
+use std::fmt;
+use std::future::Future;
+use std::ops::Range;
+use std::sync::{Arc, Once};
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, Checksum};
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::http::HttpBuilder;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::{
+    BackoffConfig, ClientConfigKey, ClientOptions, ObjectStore, ObjectStoreExt as _,
+    ObjectStoreScheme, PutPayload, RetryConfig,
+};
+use tokio::runtime::Runtime;
+use url::Position;
+
+use super::address::Address;
+use super::error::{ObjectError, Trouble};
+use super::tree::LARGEST;
+use crate::governor;
+
+/// Threads of the runtime.
+const THREADS: usize = 2;
+
+/// Time for a request with its data: a part on a slow link takes minutes.
+const REQUEST: &str = "600 seconds";
+
+/// Time without an answer to the first request after which the store counts as unreachable.
+const FIRST: Duration = Duration::from_secs(5);
+
+/// The longest time during which a request is repeated: credentials of a request expire.
+const LONGEST_RETRY: Duration = Duration::from_secs(180);
+
+/// Requests at the same time.
+pub(super) const AT_ONCE: usize = 4;
+
+/// An object and its size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    /// The name, relative to the place that was listed.
+    pub name: String,
+    /// The size.
+    pub bytes: u64,
+}
+
+/// A place in an object store.
+pub struct Bucket {
+    address: Address,
+    base: Path,
+    store: Arc<dyn ObjectStore>,
+    /// The same, for first requests: it gives up soon.
+    first: Arc<dyn ObjectStore>,
+    runtime: Runtime,
+}
+
+impl fmt::Debug for Bucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Bucket({})", self.address)
+    }
+}
+
+impl Bucket {
+    /// Prepares requests to a store. `patience` is the time during which a failed request is repeated. Credentials are
+    /// those of the environment.
+    pub fn open(address: Address, patience: Duration) -> Result<Self, ObjectError> {
+        install_tls();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .thread_name("objects")
+            // Recording comes first, and without competition this costs nothing.
+            .on_thread_start(governor::beside)
+            .enable_all()
+            .build()
+            .map_err(|error| ObjectError::Resources(error.to_string()))?;
+        let (base, store, first) = {
+            // The stores start tasks of their own.
+            let _entered = runtime.enter();
+            let build = |time| {
+                let built = build(&address, time);
+                built.map_err(|error| ObjectError::of_store(address.to_string(), &error))
+            };
+            (address.base(), build(patience.min(LONGEST_RETRY))?, build(patience.min(FIRST))?)
+        };
+        Ok(Self { address, base, store, first, runtime })
+    }
+
+    /// The address.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// True if the store itself checks what it is sent against a checksum.
+    pub fn checks_uploads(&self) -> bool {
+        self.address.scheme() == ObjectStoreScheme::AmazonS3
+    }
+
+    /// True if objects can be put in parts.
+    pub(super) fn takes_parts(&self) -> bool {
+        self.address.scheme() != ObjectStoreScheme::Http
+    }
+
+    /// The full address of an object.
+    pub(super) fn address_of(&self, name: &str) -> String {
+        format!("{}/{name}", self.address)
+    }
+
+    fn path(&self, name: &str) -> Path {
+        self.base.parts().chain(Path::from(name).parts()).collect()
+    }
+
+    fn wait<T>(
+        &self,
+        name: &str,
+        request: impl Future<Output = object_store::Result<T>>,
+    ) -> Result<T, ObjectError> {
+        let result = self.runtime.block_on(request);
+        result.map_err(|error| ObjectError::of_store(self.address_of(name), &error))
+    }
+
+    /// Runs a future on this runtime.
+    pub(super) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+
+    /// Begins an object that is put in parts.
+    pub(super) async fn begin_parts(
+        &self,
+        name: &str,
+    ) -> Result<Box<dyn object_store::MultipartUpload>, ObjectError> {
+        let begun = self.store.put_multipart(&self.path(name)).await;
+        begun.map_err(|error| self.error(name, &error))
+    }
+
+    pub(super) fn error(&self, name: &str, error: &object_store::Error) -> ObjectError {
+        ObjectError::of_store(self.address_of(name), error)
+    }
+
+    /// Puts a whole object.
+    pub(super) fn put(&self, name: &str, pieces: PutPayload) -> Result<(), ObjectError> {
+        self.wait(name, self.store.put(&self.path(name), pieces)).map(drop)
+    }
+
+    /// Removes an object, if it is there.
+    pub(super) fn remove(&self, name: &str) -> Result<(), ObjectError> {
+        match self.runtime.block_on(self.store.delete(&self.path(name))) {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(self.error(name, &error)),
+        }
+    }
+
+    /// Returns a document; `None` if it does not exist.
+    pub(super) fn document(&self, name: &str) -> Result<Option<Vec<u8>>, ObjectError> {
+        self.small(name, LARGEST)
+    }
+
+    /// Returns an object of at most this size; `None` if it does not exist.
+    pub(super) fn small(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>, ObjectError> {
+        let read = async {
+            let got = self.first.get(&self.path(name)).await?;
+            if got.meta.size > most {
+                return Ok(Err(got.meta.size));
+            }
+            let mut stream = got.into_stream();
+            let mut data = Vec::new();
+            while let Some(piece) = stream.try_next().await? {
+                data.extend_from_slice(&piece);
+                if data.len() as u64 > most {
+                    return Ok(Err(data.len() as u64));
+                }
+            }
+            Ok(Ok(data))
+        };
+        match self.runtime.block_on(read) {
+            Ok(Ok(data)) => Ok(Some(data)),
+            Ok(Err(bytes)) => Err(ObjectError::Invalid {
+                address: self.address_of(name),
+                why: format!("it has {bytes} bytes, and may have {most}"),
+            }),
+            Err(error) => match self.error(name, &error) {
+                ObjectError::Store { trouble: Trouble::Other, .. }
+                    if matches!(error, object_store::Error::NotFound { .. }) =>
+                {
+                    Ok(None)
+                }
+                failed => Err(failed),
+            },
+        }
+    }
+
+    /// Lists the objects below a name.
+    pub(super) fn list(&self, below: &str) -> Result<Vec<Found>, ObjectError> {
+        let prefix = self.path(below);
+        let listed = self.store.list(Some(&prefix)).try_collect::<Vec<_>>();
+        let name = |path: &Path| {
+            let rest: Vec<String> =
+                path.prefix_match(&prefix)?.map(|part| part.as_ref().to_owned()).collect();
+            Some(rest.join("/"))
+        };
+        match self.runtime.block_on(listed) {
+            Ok(all) => {
+                let all = all.into_iter();
+                Ok(all
+                    .filter_map(|it| Some(Found { name: name(&it.location)?, bytes: it.size }))
+                    .collect())
+            }
+            Err(object_store::Error::NotFound { .. }) => Ok(Vec::new()),
+            Err(error) => Err(self.error(below, &error)),
+        }
+    }
+
+    /// Lists the names directly below this place that have objects below them.
+    pub(super) fn folders(&self) -> Result<Vec<String>, ObjectError> {
+        let prefix = Some(&self.base).filter(|base| !base.as_ref().is_empty());
+        let listed = self.runtime.block_on(self.first.list_with_delimiter(prefix));
+        let folders = match listed {
+            Ok(listed) => listed.common_prefixes,
+            Err(error) => return Err(ObjectError::of_store(self.address.to_string(), &error)),
+        };
+        Ok(folders.iter().filter_map(|path| Some(path.filename()?.to_owned())).collect())
+    }
+
+    /// Reads ranges of objects, several at a time, and gives each in order to `take`, until that returns false.
+    pub(super) fn read<'a>(
+        &self,
+        ranges: impl Iterator<Item = (&'a str, Range<u64>)>,
+        take: &mut dyn FnMut(Result<&[u8], ObjectError>) -> Result<bool, ObjectError>,
+    ) -> Result<(), ObjectError> {
+        let requests = ranges.map(|(name, range)| {
+            let (store, path, address) =
+                (self.store.clone(), self.path(name), self.address_of(name));
+            async move {
+                // On a thread of the runtime, so that the data arrives while `take` works.
+                let read = tokio::spawn(async move { store.get_range(&path, range).await });
+                match read.await {
+                    Ok(Ok(data)) => Ok(data),
+                    Ok(Err(error)) => Err(ObjectError::of_store(address, &error)),
+                    Err(error) => Err(ObjectError::Resources(error.to_string())),
+                }
+            }
+        });
+        let mut answers = stream::iter(requests).buffered(AT_ONCE);
+        self.runtime.block_on(async {
+            while let Some(answer) = answers.next().await {
+                let goes_on = match answer {
+                    Ok(data) => take(Ok(&data))?,
+                    Err(error) => take(Err(error))?,
+                };
+                if !goes_on {
+                    break;
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Chooses the cryptography of HTTPS: that of all other connections.
+fn install_tls() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // Another part of the process may have chosen before.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    });
+}
+
+fn build(address: &Address, patience: Duration) -> object_store::Result<Arc<dyn ObjectStore>> {
+    let url = address.url().to_string();
+    let retry = RetryConfig {
+        backoff: BackoffConfig::default(),
+        max_retries: 1000,
+        retry_timeout: patience,
+    };
+    Ok(match address.scheme() {
+        ObjectStoreScheme::AmazonS3 => {
+            let mut builder = AmazonS3Builder::from_env().with_url(url).with_retry(retry);
+            if std::env::var_os("AWS_CHECKSUM_ALGORITHM").is_none() {
+                builder = builder.with_checksum_algorithm(Checksum::CRC64NVME);
+            }
+            let timeout = AmazonS3ConfigKey::Client(ClientConfigKey::Timeout);
+            Arc::new(builder.with_config(timeout, REQUEST).build()?)
+        }
+        ObjectStoreScheme::GoogleCloudStorage => {
+            let builder = GoogleCloudStorageBuilder::from_env().with_url(url).with_retry(retry);
+            let timeout = GoogleConfigKey::Client(ClientConfigKey::Timeout);
+            Arc::new(builder.with_config(timeout, REQUEST).build()?)
+        }
+        ObjectStoreScheme::MicrosoftAzure => {
+            let builder = MicrosoftAzureBuilder::from_env().with_url(url).with_retry(retry);
+            let timeout = AzureConfigKey::Client(ClientConfigKey::Timeout);
+            Arc::new(builder.with_config(timeout, REQUEST).build()?)
+        }
+        ObjectStoreScheme::Local => Arc::new(LocalFileSystem::new().with_fsync(true)),
+        _ => {
+            let plain = address.url().scheme() == "http";
+            let options = ClientOptions::new()
+                .with_allow_http(plain)
+                .with_config(ClientConfigKey::Timeout, REQUEST);
+            let builder = HttpBuilder::new().with_url(&address.url()[..Position::BeforePath]);
+            Arc::new(builder.with_client_options(options).with_retry(retry).build()?)
+        }
+    })
+}
