@@ -221,7 +221,7 @@ proptest! {
             match step {
                 Step::Put { id, destination, priority, paused, window } => {
                     // A number is not used again while the transfer of a removed job ends.
-                    let ends = world.running.contains(&id) && !scheduler.jobs.get(&id).is_some_and(|it| !it.removed);
+                    let ends = world.running.contains(&id) && scheduler.jobs.get(&id).is_none_or(|it| it.removed);
                     if ends {
                         continue;
                     }
