@@ -117,7 +117,7 @@ def test_a_copy_is_plain_files_and_comes_back_the_same(tmp_path, s3, place):
     assert verified["good"] and verified["bytes"] == sent["bytes"]
     assert station.ask("info", f"{place}/{scan}")["manifest"]["uuid"] == receipt["scan"]
     assert [it["scan"] for it in station.ask("ls", place) if it["complete"]] == [scan]
-    for name in Scan(scan, station.store).streams:
+    for name in (directory.split("_ds")[1] for directory in Scan(scan, station.store).streams):
         here = subprocess.run(station.command("cat", f"{scan}/{name}"), env=station.env, capture_output=True, check=True)
         far = [*station.command("cat", f"{place}/{scan}", "--stream", name)]
         assert subprocess.run(far, env=station.env, capture_output=True, check=True).stdout == here.stdout
