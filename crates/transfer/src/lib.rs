@@ -30,6 +30,7 @@ pub mod governor;
 pub mod identity;
 mod link;
 pub mod objects;
+mod open_connections;
 pub mod outgoing;
 pub mod protocol;
 pub mod queue;

@@ -216,7 +216,7 @@ pub(super) fn show(
         }
     })?;
     if args.follow && status == FollowState::Died {
-        output::say(format_args!("fullbore: {}", live_scan::died(&scan.manifest.scan)));
+        output::say(format_args!("fullbore: {}", live_scan::died(&scan.manifest)));
         return Ok(ExitCode::from(output::FOUND));
     }
     Ok(ExitCode::from(output::GOOD))

@@ -27,7 +27,7 @@ use crate::error::TransferError;
 use crate::protocol::{Message, Record, Refusal};
 use crate::session::{Conversation, PING_INTERVAL, POLL};
 
-pub use blocks::receive_blocks;
+pub use blocks::{Intake, receive_blocks};
 
 /// Time between two sync rounds.
 pub(crate) const ROUND: Duration = Duration::from_millis(250);
@@ -151,6 +151,15 @@ impl Arrival {
     /// Ends the data connections and the sync rounds.
     pub fn end(&self) {
         self.over.store(true, Ordering::SeqCst);
+    }
+
+    /// Makes what has arrived durable when the transfer ends early, so that it is not sent again. It waits until no data
+    /// connection writes any more, which the caller provides for.
+    pub fn keep(&self) {
+        // Blocks that are not durable are sent again.
+        if let Err(error) = self.landing.sync() {
+            tracing::debug!(%error, "last round of an interrupted transfer");
+        }
     }
 
     /// Bytes of the blocks that arrived.

@@ -15,6 +15,7 @@ use fullbore_core::completeness::seconds;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_transfer::channel::LinkSettings;
 use fullbore_transfer::connect::Link;
+use fullbore_transfer::error::TransferError;
 use fullbore_transfer::governor::{Allowance, Limits, Window};
 use fullbore_transfer::queue::job::Wishes;
 
@@ -23,10 +24,10 @@ use crate::output::{self, Output};
 /// How a transfer uses its link.
 #[derive(Arguments, Clone, Debug)]
 pub struct LinkArgs {
-    /// The most that transfers send together, for example 2Gbit/s.
+    /// The most that transfers send or fetch together, for example 2Gbit/s.
     #[arg(long, value_name = "RATE", help_heading = "Link")]
     rate: Option<ByteRate>,
-    /// The time of day in which transfers send, UTC: 22:00-06:00.
+    /// The time of day in which transfers send or fetch, UTC: 22:00-06:00.
     #[arg(long, value_name = "FROM-UNTIL", help_heading = "Link")]
     window: Option<Window>,
     /// Congestion control of the connections [default: bbr on a WAN if the kernel offers it, else the system's].
@@ -46,6 +47,12 @@ impl LinkArgs {
     fn settings(&self) -> LinkSettings {
         LinkSettings { congestion: self.congestion.clone(), rate: None }
     }
+}
+
+/// True if other scans may fare better, or the transfer was under way.
+fn is_about_this_scan(error: &TransferError) -> bool {
+    use TransferError::{Channel, Identity, UnknownSite};
+    !matches!(error, Identity(_) | Channel(_) | UnknownSite { .. })
 }
 
 /// The progress line of a transfer, on a terminal.

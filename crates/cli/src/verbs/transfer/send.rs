@@ -11,12 +11,11 @@ use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_linux::stop_handle::StopHandle;
 use fullbore_store::catalogue;
 use fullbore_transfer::connect::{Client, ClientSettings, Event, Outcome};
-use fullbore_transfer::error::TransferError;
 use fullbore_transfer::identity;
 use serde::Serialize;
 
 use super::objects::{self, Target};
-use super::{LinkArgs, ProgressLine, carrier, transfers};
+use super::{LinkArgs, ProgressLine, carrier, is_about_this_scan, transfers};
 use crate::hint::explained;
 use crate::output::{self, FOUND, GOOD, Output};
 use crate::store_arg::StoreArg;
@@ -150,12 +149,8 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let client = Client::new(destination, settings).map_err(explained)?;
     let mut code = GOOD;
     for scan in scans {
-        let complete = send(&client, &scan, &stop, output)?;
-        if !complete {
+        if stop.is_requested() || !send(&client, &scan, &stop, output)? {
             code = FOUND;
-        }
-        if stop.is_requested() {
-            break;
         }
     }
     Ok(ExitCode::from(code))
@@ -212,11 +207,6 @@ fn send(
         }
         Err(error) => Err(explained(error)),
     }
-}
-
-/// True if other scans may fare better, or the transfer was under way.
-fn is_about_this_scan(error: &TransferError) -> bool {
-    !matches!(error, TransferError::Identity(_) | TransferError::Channel(_))
 }
 
 fn sent_json(scan: &ScanName, outcome: &Outcome, seconds: f64) -> SentJson {
