@@ -266,7 +266,7 @@ fn read(mut tap: Tap, targets: &[ForwardTarget], shared: &Arc<Shared>) -> Vec<Jo
 
 fn frames_of(block: &TapBlock) -> u64 {
     let frame_bytes = u64::from(block.stream_ref.geometry.frame_bytes);
-    if frame_bytes == 0 { 0 } else { block.bytes.len() as u64 / frame_bytes }
+    (block.bytes.len() as u64).checked_div(frame_bytes).unwrap_or(0)
 }
 
 /// The socket of a line.
@@ -398,14 +398,11 @@ impl Line {
                 let numbers: Vec<[u8; 8]> =
                     (self.number..).take(frames.len()).map(u64::to_le_bytes).collect();
                 self.number += frames.len() as u64;
-                let head =
-                    |number: &'_ [u8; 8]| -> usize { if numbered { number.len() } else { 0 } };
+                let head = if numbered { size_of::<u64>() } else { 0 };
                 let packets: Vec<Packet<'_>> = numbers
                     .iter()
                     .zip(frames)
-                    .map(|(number, frame)| {
-                        [IoSlice::new(&number[..head(number)]), IoSlice::new(frame)]
-                    })
+                    .map(|(number, frame)| [IoSlice::new(&number[..head]), IoSlice::new(frame)])
                     .collect();
                 let before = sender.tally();
                 let failed = sender.send(&packets).is_err();
