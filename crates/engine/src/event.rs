@@ -17,6 +17,7 @@ use fullbore_time::Tai;
 use serde::Serialize;
 use uuid::Uuid;
 
+use crate::forward::ForwardCounts;
 use crate::sink::device::DeviceResult;
 
 /// A handler that is called with each event.
@@ -61,6 +62,13 @@ pub enum Event {
     },
     /// The state of the recording, several times a second.
     Progress(Progress),
+    /// What has been sent on: once a second, and at the end.
+    Forwarded {
+        /// True at the end of the recording.
+        over: bool,
+        /// Each stream of each scan.
+        streams: Vec<ForwardCounts>,
+    },
     /// A warning. The recording continues.
     Warning {
         /// The text of the warning.

@@ -13,6 +13,7 @@
 pub mod drop_counters;
 mod error;
 mod event;
+pub mod forward;
 pub mod lifecycle;
 pub mod recorder;
 pub mod sink;

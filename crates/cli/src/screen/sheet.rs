@@ -11,6 +11,7 @@ use fullbore_core::affinity::in_words;
 use fullbore_core::completeness::counted;
 use fullbore_core::panda::{SourceEvent, SourceReport};
 use fullbore_core::units::ByteSize;
+use fullbore_engine::forward::ForwardCounts;
 use fullbore_engine::recorder::{Armed, Event, Memory, Progress, Sealed, SealedFile, SealedSink};
 
 use super::device;
@@ -33,6 +34,8 @@ pub struct Sheet {
     /// The width of each line of the current picture.
     drawn: Vec<usize>,
     latest: Option<Progress>,
+    /// What has been sent on.
+    forwarded: Vec<ForwardCounts>,
 }
 
 impl Sheet {
@@ -45,6 +48,7 @@ impl Sheet {
             terminal: Term::stderr(),
             drawn: Vec::new(),
             latest: None,
+            forwarded: Vec::new(),
         }
     }
 
@@ -58,6 +62,7 @@ impl Sheet {
                 self.latest = Some(progress.clone());
                 self.draw("");
             }
+            Event::Forwarded { over: false, streams } => self.forwarded.clone_from(streams),
             Event::Progress(_) | Event::Awaiting { .. } => {}
             Event::Sealed(sealed) | Event::Unsealed { sealed, .. } => {
                 self.clear();
@@ -69,6 +74,7 @@ impl Sheet {
             | Event::Missed { .. }
             | Event::Warning { .. }
             | Event::Note { .. }
+            | Event::Forwarded { .. }
             | Event::Alternate { .. }
             | Event::Source(_) => {
                 // The log has the same, on the same stream.
@@ -110,7 +116,12 @@ impl Sheet {
         text += lines;
         if let Some(progress) = self.latest.as_ref().filter(|_| in_foreground()) {
             let (height, width) = self.size();
-            let picture = picture(progress, width, height.saturating_sub(1));
+            let lines = height.saturating_sub(1 + usize::from(!self.forwarded.is_empty()));
+            let picture = picture(progress, width, lines);
+            let mut picture = picture;
+            if !self.forwarded.is_empty() {
+                picture.push(forwarded_in_all(&self.forwarded).chars().take(width).collect());
+            }
             self.drawn = picture.iter().map(|line| measure_text_width(line)).collect();
             picture.iter().for_each(|line| text += &format!("{line}\n"));
         }
@@ -178,6 +189,7 @@ fn lines(event: &Event) -> Vec<String> {
         }
         Event::Warning { text } => vec![format!("warning: {text}")],
         Event::Note { text } => vec![text.clone()],
+        Event::Forwarded { streams, .. } => streams.iter().map(forwarded).collect(),
         Event::Alternate { stream, meant, file, why, .. } => vec![format!(
             "warning: {stream} goes into {}: {} stays as it is, because {why}",
             file.display(),
@@ -190,6 +202,24 @@ fn lines(event: &Event) -> Vec<String> {
             Vec::new()
         }
     }
+}
+
+/// A stream that was sent on.
+fn forwarded(it: &ForwardCounts) -> String {
+    let ForwardCounts { stream, to, sent, skipped, refused, unreachable, .. } = it;
+    let mut line =
+        format!("{stream} to {to}: {sent} frames sent, {skipped} skipped, {refused} refused");
+    if *unreachable > 0 {
+        line += "; nothing listens there";
+    }
+    line
+}
+
+/// All streams that are sent on.
+fn forwarded_in_all(streams: &[ForwardCounts]) -> String {
+    let sum = |of: fn(&ForwardCounts) -> u64| streams.iter().map(of).sum::<u64>();
+    let (sent, skipped, refused) = (sum(|it| it.sent), sum(|it| it.skipped), sum(|it| it.refused));
+    format!("forwarded: {sent} frames sent, {skipped} skipped, {refused} refused")
 }
 
 /// A report of a PandA.

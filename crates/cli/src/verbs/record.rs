@@ -201,6 +201,11 @@ pub struct Args {
     /// and so does each of several devices (one --to each, or device:A,device:B)
     #[arg(long, value_name = "DEVICE|HDF5|FILE|-|STORE")]
     to: Vec<String>,
+    /// Send the frames of each stream on while they are recorded, best effort, with what is skipped counted. Stream n goes
+    /// to the n-th port: udp://HOST:PORT[-PORT][?ttl=N&interface=NAME&format=vtp] or tcp://HOST:PORT[-PORT]; may be given
+    /// several times.
+    #[arg(long, value_name = "ENDPOINT")]
+    forward: Vec<String>,
     /// The name of a device whose data may be overwritten; once for each such device
     #[arg(long, value_name = "DEVICE")]
     overwrite: Vec<PathBuf>,
@@ -246,12 +251,15 @@ impl Args {
     fn options(self) -> RecordingOptions {
         let Self { source, store, session, scan, schedule, station, lead, scans, .. } = self;
         let Self { start, duration, bytes, until, buffer, chunk, capture_threads, .. } = self;
-        let Self { cpus, place, priority, sync, to, overwrite, flush, arm, reconnect, .. } = self;
+        let Self {
+            cpus, place, priority, sync, to, forward, overwrite, flush, arm, reconnect, ..
+        } = self;
         let Self { keep, redundancy, new_member, clock_offset, clock_drift, quiet: _, .. } = self;
         RecordingOptions {
             source,
             store: store.store,
             to,
+            forward,
             overwrite,
             flush,
             session,

@@ -194,13 +194,6 @@ impl Checker {
         if prbs.first_difference_at(place, part).is_some() {
             return None;
         }
-        // In short sequences a seed cannot be distinguished from a shift.
-        if prbs.order() == 31 {
-            let mut small = (0..=LARGEST_GUESS).filter(|&guess| guess != prbs.seed());
-            if let Some(seed) = small.find(|&guess| prbs.with_seed(guess).place(at) == place) {
-                return Some(Origin::Here(Older::Seed(Some(seed))));
-            }
-        }
         let bytes = prbs.bytes_between(prbs.place(at), place);
         // The distance can be expressed in any unit; the unit with the smallest number is the most probable.
         let units = [1, self.sector_bytes, self.block_bytes];
@@ -212,6 +205,16 @@ impl Checker {
             !far && (unit == self.block_bytes || count.unsigned_abs() <= LONGEST_SLIP)
         };
         let likeliest = counts.into_iter().filter(likely).min_by_key(|(count, _)| count.abs());
+        // In short sequences a seed cannot be distinguished from a shift, and a short distance is the better
+        // explanation in any.
+        let short = likeliest
+            .is_some_and(|(count, unit)| unit != self.sector_bytes && count.unsigned_abs() <= NEAR);
+        if prbs.order() == 31 && !short {
+            let mut small = (0..=LARGEST_GUESS).filter(|&guess| guess != prbs.seed());
+            if let Some(seed) = small.find(|&guess| prbs.with_seed(guess).place(at) == place) {
+                return Some(Origin::Here(Older::Seed(Some(seed))));
+            }
+        }
         match likeliest {
             Some((0, _)) => None,
             Some((count, unit)) => Some(Origin::Away(count * unit.cast_signed())),
@@ -265,6 +268,9 @@ const LARGEST_GUESS: u64 = 65_535;
 
 /// The longest shift that is not a multiple of blocks, in bytes or in sectors.
 const LONGEST_SLIP: u64 = 1 << 20;
+
+/// The number of bytes or blocks that are missing or repeated more probably than that an earlier run had such a seed.
+const NEAR: u64 = 4096;
 
 /// The size of the search key, the distance to either side, and the number of blocks.
 const NEEDLE: usize = 32;

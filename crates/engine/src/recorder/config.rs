@@ -11,6 +11,7 @@ use fullbore_core::units::ByteSize;
 use fullbore_linux::ring::Taps;
 use fullbore_time::Tai;
 
+use crate::forward::ForwardTarget;
 use crate::sink::{SinkConfig, StoreConfig};
 use crate::source::{Ending, SourceConfig};
 
@@ -48,6 +49,8 @@ pub struct RecordingConfig {
     pub sync_interval: Option<Duration>,
     /// Readers of the newest written blocks. A program keeps a clone, and opens taps whenever it wants.
     pub taps: Taps,
+    /// Destinations to which the streams are sent on while they are recorded. Default: none.
+    pub forward: Vec<ForwardTarget>,
     /// Clock limits: warn when frame timestamps deviate from the host clock by more than this.
     pub clock: clock_check::ClockLimits,
 }
@@ -74,6 +77,7 @@ impl RecordingConfig {
             priority: SchedulingPolicy::Auto,
             sync_interval: None,
             taps: Taps::default(),
+            forward: Vec::new(),
             clock: clock_check::ClockLimits::default(),
         }
     }

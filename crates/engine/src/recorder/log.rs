@@ -34,6 +34,11 @@ fn log(event: &Event) {
             free_bytes = progress.free_bytes,
             "progress"
         ),
+        Event::Forwarded { over, streams } => {
+            let (sent, skipped): (u64, u64) =
+                streams.iter().fold((0, 0), |sum, it| (sum.0 + it.sent, sum.1 + it.skipped));
+            trace!(over, sent, skipped, "sent on");
+        }
         Event::Warning { text } => warn!("{text}"),
         Event::Note { text } => info!("{text}"),
         Event::Alternate { scan, stream, meant, file, why } => {

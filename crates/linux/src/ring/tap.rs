@@ -6,12 +6,13 @@
 //! any thread:                                           Tap::next ◄───────────┘
 //! ```
 //!
-//! A feed keeps one block of each stream, and only while there are taps. The capture thread never waits: if a tap is
-//! copying the kept block, the new one goes to the pool, and the tap has skipped it. If no block is free, the capture
-//! thread takes the kept block back. A tap that hangs holds no block, because it has a copy. While a tap copies (a millisecond
-//! for 4 MiB), the pool has one block less.
+//! A feed keeps one block of each stream, and only while there are taps. While a tap that reads *every* block is open
+//! ([`Taps::open_for_every`]), it keeps up to [`MOST_KEPT`] of them until that tap has copied them. The capture thread
+//! never waits: locks are held for the time of a list operation, and if one is taken, the new block goes to the pool, and
+//! the taps have skipped it. If no block is free, the capture thread takes the kept blocks back. A tap that hangs holds no
+//! block, because it has a copy. While a tap copies (a millisecond for 4 MiB), the pool has one block less.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
@@ -22,6 +23,12 @@ use fullbore_core::name::{Name, ScanName};
 
 use super::{Block, StreamRef};
 
+/// The most blocks of a stream that are kept for a tap that reads every block: what writers complete at once.
+pub const MOST_KEPT: usize = 8;
+
+/// Attempts to take a lock that is held only for the time of a list operation.
+const ATTEMPTS: usize = 64;
+
 /// The taps of a recording. Clones are handles of the same taps.
 #[derive(Clone, Debug, Default)]
 pub struct Taps(Arc<Shared>);
@@ -30,6 +37,8 @@ pub struct Taps(Arc<Shared>);
 struct Shared {
     /// The number of open taps.
     taps: AtomicUsize,
+    /// Those among them that read every block.
+    of_every: AtomicUsize,
     slots: Mutex<Vec<Arc<Slot>>>,
     /// The streams as the recorder knows them.
     streams: Mutex<BTreeMap<u16, Arc<TapStream>>>,
@@ -48,11 +57,12 @@ pub struct TapStream {
     pub format: Format,
 }
 
-/// The newest block of a stream.
+/// The newest blocks of a stream.
 #[derive(Debug)]
 struct Slot {
     stream: u16,
-    kept: Mutex<Option<Kept>>,
+    /// The oldest first.
+    kept: Mutex<VecDeque<Arc<Kept>>>,
     /// The number of written blocks of the stream.
     written: AtomicU64,
 }
@@ -64,16 +74,29 @@ struct Kept {
     bytes: u32,
     /// Its number among the written blocks, from 1.
     number: u64,
+    /// Taps of every block that have not copied it yet.
+    wanted: AtomicUsize,
 }
 
 impl Taps {
-    /// Opens a tap on every stream.
+    /// Opens a tap on every stream, which reads the newest blocks.
     pub fn open(&self) -> Tap {
+        self.open_as(false)
+    }
+
+    /// Opens a tap on every stream, which reads one block after the other, and skips only those that are taken back
+    /// before it comes to them.
+    pub fn open_for_every(&self) -> Tap {
+        self.0.of_every.fetch_add(1, Ordering::Relaxed);
+        self.open_as(true)
+    }
+
+    fn open_as(&self, every: bool) -> Tap {
         self.0.taps.fetch_add(1, Ordering::Relaxed);
         // Blocks written before do not count as skipped.
         let written = |slot: &Arc<Slot>| slot.written.load(Ordering::Relaxed);
         let seen = locked(&self.0.slots).iter().map(written).collect();
-        Tap { taps: self.clone(), seen, turn: 0 }
+        Tap { taps: self.clone(), every, seen, turn: 0 }
     }
 
     /// Describes a stream, for the blocks that follow.
@@ -83,7 +106,7 @@ impl Taps {
 
     /// The feed of a capture thread, or of one of its pools.
     pub fn feed(&self) -> TapFeed {
-        TapFeed { taps: self.clone(), slots: Vec::new() }
+        TapFeed { taps: self.clone(), slots: Vec::new(), leaving: Vec::new() }
     }
 
     fn are_open(&self) -> bool {
@@ -103,6 +126,8 @@ impl Taps {
 pub struct TapFeed {
     taps: Taps,
     slots: Vec<Arc<Slot>>,
+    /// Blocks that are no longer kept, as soon as no tap copies them.
+    leaving: Vec<Arc<Kept>>,
 }
 
 impl TapFeed {
@@ -115,23 +140,32 @@ impl TapFeed {
         mut free: impl FnMut(Block),
     ) {
         if self.taps.are_open() {
-            self.keep(block, stream_ref, bytes).into_iter().for_each(free);
+            self.keep(block, stream_ref, bytes).into_iter().for_each(&mut free);
+            std::iter::from_fn(|| self.left()).for_each(free);
         } else {
             std::iter::from_fn(|| self.take_back()).for_each(&mut free);
             free(block);
         }
     }
 
-    /// Keeps a block as the newest of its stream. Returns the block that is free now.
+    /// Keeps a block as the newest of its stream. Returns it if that is not possible.
     fn keep(&mut self, block: Block, stream_ref: &Arc<StreamRef>, bytes: u32) -> Option<Block> {
         let Some(slot) = self.slot_of(stream_ref.number) else { return Some(block) };
         let number = slot.written.fetch_add(1, Ordering::Relaxed) + 1;
-        let free = match slot.kept.try_lock() {
-            Ok(mut kept) => {
-                let stream_ref = stream_ref.clone();
-                kept.replace(Kept { block, stream_ref, bytes, number }).map(|before| before.block)
+        let free = match soon(&slot.kept) {
+            Some(mut kept) => {
+                let wanted = self.taps.0.of_every.load(Ordering::Relaxed);
+                // With taps of the newest block alone, the one before is of no use.
+                let most = if wanted > 0 { MOST_KEPT } else { 1 };
+                let (stream_ref, wanted) = (stream_ref.clone(), AtomicUsize::new(wanted));
+                kept.push_back(Arc::new(Kept { block, stream_ref, bytes, number, wanted }));
+                let is_done = |kept: &Arc<Kept>| kept.wanted.load(Ordering::Acquire) == 0;
+                while kept.len() > most || (kept.len() > 1 && is_done(&kept[0])) {
+                    self.leaving.extend(kept.pop_front());
+                }
+                None
             }
-            Err(_) => Some(block),
+            None => Some(block),
         };
         self.taps.wake();
         free
@@ -139,7 +173,21 @@ impl TapFeed {
 
     /// Takes back a kept block, because no other is free or the taps are closed.
     pub fn take_back(&mut self) -> Option<Block> {
-        self.slots.iter().find_map(|slot| Some(slot.kept.try_lock().ok()?.take()?.block))
+        loop {
+            if let Some(block) = self.left() {
+                return Some(block);
+            }
+            let oldest = |slot: &Arc<Slot>| soon(&slot.kept)?.pop_front();
+            let kept = self.slots.iter().find_map(oldest)?;
+            self.leaving.push(kept);
+        }
+    }
+
+    /// A block that is no longer kept, and that no tap copies.
+    fn left(&mut self) -> Option<Block> {
+        // Nobody but this thread hands out more references to it.
+        let place = self.leaving.iter().position(|kept| Arc::strong_count(kept) == 1)?;
+        Arc::into_inner(self.leaving.swap_remove(place)).map(|kept| kept.block)
     }
 
     /// The slot of a stream. `None` if it is new and a tap reads the list at this moment.
@@ -159,6 +207,8 @@ impl TapFeed {
 #[derive(Debug)]
 pub struct Tap {
     taps: Taps,
+    /// True if it reads one block after the other instead of the newest.
+    every: bool,
     /// For each slot, the number of the last block that was copied.
     seen: Vec<u64>,
     /// The slot that is looked at first, so that each stream has its turn.
@@ -210,28 +260,51 @@ impl Tap {
         self.seen.resize(slots.len(), 0);
         let places = (0..slots.len()).map(|place| (self.turn + place) % slots.len().max(1));
         for place in places {
-            let kept = locked(&slots[place].kept);
-            let Some(kept) = kept.as_ref().filter(|kept| kept.number > self.seen[place]) else {
-                continue;
-            };
+            let Some(kept) = self.unseen(&slots[place], self.seen[place]) else { continue };
             let before = std::mem::replace(&mut self.seen[place], kept.number);
             self.turn = place + 1;
-            return Some(TapBlock {
+            let block = TapBlock {
                 stream_ref: kept.stream_ref.clone(),
                 stream: locked(&self.taps.0.streams).get(&slots[place].stream).cloned(),
                 number: kept.number,
                 skipped: kept.number - before - 1,
                 bytes: kept.block[..kept.bytes as usize].to_vec(),
-            });
+            };
+            if self.every {
+                let _ = kept
+                    .wanted
+                    .fetch_update(Ordering::AcqRel, Ordering::Acquire, |it| it.checked_sub(1));
+            }
+            return Some(block);
         }
         None
     }
 }
 
+impl Tap {
+    /// The block that is to be read next of those after this number.
+    fn unseen(&self, slot: &Slot, seen: u64) -> Option<Arc<Kept>> {
+        let kept = locked(&slot.kept);
+        let mut unseen = kept.iter().filter(|kept| kept.number > seen);
+        if self.every { unseen.next() } else { unseen.next_back() }.cloned()
+    }
+}
+
 impl Drop for Tap {
     fn drop(&mut self) {
+        if self.every {
+            self.taps.0.of_every.fetch_sub(1, Ordering::Relaxed);
+        }
         self.taps.0.taps.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+/// Takes a lock that is held only for the time of a list operation, without waiting.
+fn soon<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    (0..ATTEMPTS).find_map(|_| {
+        std::hint::spin_loop();
+        mutex.try_lock().ok()
+    })
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -309,14 +382,44 @@ mod tests {
         let _tap = taps.open();
         write(&mut pool, &one, 1);
         let slot = taps.0.slots.lock().unwrap()[0].clone();
-        let copying = slot.kept.lock().unwrap();
+        let copying = slot.kept.lock().unwrap()[0].clone();
         for mark in 0..100 {
             write(&mut pool, &one, mark);
         }
-        assert_eq!(pool.free(), pool.blocks() - 1);
+        assert_eq!(pool.free(), pool.blocks() - 2, "one is copied, and one is kept");
         drop(copying);
         write(&mut pool, &one, 7);
-        assert_eq!(slot.kept.lock().unwrap().as_ref().unwrap().number, 102);
+        assert_eq!(pool.free(), pool.blocks() - 1);
+        let listing = slot.kept.lock().unwrap();
+        write(&mut pool, &one, 8);
+        assert_eq!(pool.free(), pool.blocks() - 1, "the new one went to the pool");
+        drop(listing);
+    }
+
+    #[test]
+    fn a_tap_of_every_block_misses_none_of_those_that_come_back_together() {
+        let region = Arc::new(Region::new(16 << 12).unwrap());
+        let (taps, one) = (Taps::default(), stream(1));
+        let mut pool = Pool::new(region, 4096, 0);
+        pool.feed(&taps);
+        let (mut every, mut newest) = (taps.open_for_every(), taps.open());
+        let marks = |tap: &mut Tap| {
+            let came: Vec<_> = std::iter::from_fn(|| tap.next(AT_ONCE)).collect();
+            let skipped: u64 = came.iter().map(|it| it.skipped).sum();
+            (came.iter().map(|it| it.bytes[0]).collect::<Vec<_>>(), skipped)
+        };
+        (1..=5).for_each(|mark| write(&mut pool, &one, mark));
+        assert_eq!(marks(&mut every), (vec![1, 2, 3, 4, 5], 0));
+        assert_eq!(marks(&mut newest), (vec![5], 4));
+        write(&mut pool, &one, 6);
+        assert_eq!(pool.free(), pool.blocks() - 1, "those that were copied are free");
+        (7..=20).for_each(|mark| write(&mut pool, &one, mark));
+        assert_eq!(pool.free(), pool.blocks() - MOST_KEPT);
+        assert_eq!(marks(&mut every), ((13..=20).collect(), 7), "the oldest were given up");
+        (21..=24).for_each(|mark| write(&mut pool, &one, mark));
+        let all: Vec<Block> = std::iter::from_fn(|| pool.take()).collect();
+        assert_eq!(all.len(), pool.blocks(), "the taps have none");
+        assert_eq!(marks(&mut every), (vec![], 0));
     }
 
     #[test]

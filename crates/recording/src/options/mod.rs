@@ -54,6 +54,10 @@ pub struct RecordingOptions {
     /// one to the next. Default: none.
     #[serde(deserialize_with = "value::list")]
     pub to: Vec<String>,
+    /// Destinations to which the streams are sent on while they are recorded, best effort. Stream n goes to the n-th
+    /// port. Default: none.
+    #[serde(deserialize_with = "value::list")]
+    pub forward: Vec<String>,
     /// Devices whose data may be overwritten, each as its target names it. Default: none.
     #[serde(deserialize_with = "value::list")]
     pub overwrite: Vec<PathBuf>,

@@ -7,6 +7,7 @@ use fullbore_core::affinity::AffinityPolicy;
 use fullbore_core::completeness::Planned;
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::units::ByteSize;
+use fullbore_engine::forward::ForwardTarget;
 use fullbore_engine::recorder::{Limit, RecordingConfig, SourceConfig};
 use fullbore_engine::sink::{SinkConfig, StoreConfig};
 use fullbore_linux::clock::Clock;
@@ -28,6 +29,16 @@ const MOST_SCANS: u32 = 86_400;
 const SHORTEST_OF_SERIES: Duration = Duration::from_millis(400);
 
 impl RecordingOptions {
+    /// The destinations of `--forward`, one for each port.
+    fn forward_targets(&self) -> Result<Vec<ForwardTarget>, OptionError> {
+        let mut all = Vec::new();
+        for text in &self.forward {
+            let error = |source| OptionError::Endpoint { text: text.clone(), source };
+            all.extend(ForwardTarget::parse(text).map_err(error)?);
+        }
+        Ok(all)
+    }
+
     /// Checks the options, and turns them into a configuration. Nothing is opened, and nothing is created.
     ///
     /// Options with a [`schedule`](Self::schedule) are for a [`Session`](crate::Session).
@@ -57,6 +68,7 @@ impl RecordingOptions {
             priority: self.priority.unwrap_or_default(),
             sync_interval: self.sync,
             clock: self.clock_limits(),
+            forward: self.forward_targets()?,
             ..config
         })
     }
@@ -73,7 +85,16 @@ impl RecordingOptions {
         let is_given = |option: &str| given.contains(&option.trim_start_matches('-'));
         let conflicts: [(&[&'static str], &'static str); 2] = [
             (
-                &["--scan", "--scans", "--start", "--duration", "--bytes", "--until", "--to"],
+                &[
+                    "--scan",
+                    "--scans",
+                    "--start",
+                    "--duration",
+                    "--bytes",
+                    "--until",
+                    "--to",
+                    "--forward",
+                ],
                 "--schedule",
             ),
             (&["--place"], "--cpus"),
@@ -112,6 +133,11 @@ impl RecordingOptions {
             ("--arm", of_panda, self.arm && !pandas),
             ("--reconnect", of_panda, self.reconnect.is_some() && !pandas),
             ("--overwrite", of_device, !self.overwrite.is_empty() && !to),
+            (
+                "--forward",
+                "it sends frames on, and only udp:// sources have frames",
+                !self.forward.is_empty() && self.source.iter().any(|it| !it.starts_with("udp:")),
+            ),
             ("--flush", of_device, self.flush && !to),
         ];
         match idle.into_iter().find(|(.., idle)| *idle) {
