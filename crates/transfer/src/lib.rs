@@ -15,6 +15,7 @@
 //! - [`identity`]: keys, known peers, invitations
 //! - [`channel`]: a TLS connection that carries messages
 //! - [`send`], [`receive`]: the two ends of a transfer, whichever of them connected
+//! - [`files`]: the sealed scans as plain files, for the protocols of other programs
 //! - [`connect`], [`server`]: the end that connects, and the end that listens
 //!
 //! Either end can connect (`docs/decisions/0023-transfer.md`). It may open sockets, and read and write scans through
@@ -24,6 +25,7 @@ pub mod channel;
 pub mod connect;
 mod connections;
 pub mod error;
+pub mod files;
 pub mod governor;
 pub mod identity;
 mod link;
