@@ -345,7 +345,7 @@ mod tests {
             Action::List,
             sent(b"2\0a_b/c.vdif\02500\0a_b/d.vdif\01\0"),
             Action::List,
-            sent(b"22\0\0\0\0\0\0\0\0002\0\0\0\0\0\0\0\0\0"),
+            sent(b"22\0\0\0\0\0\0\0\02\0\0\0\0\0\0\0\0\0"),
             sent(b"a_b/c.vdif\0a_b/d.vdif\0"),
             Action::Open("../../etc/passwd".to_owned()),
             sent(&[8]),

@@ -3,6 +3,7 @@
 pub mod peers;
 pub mod receive;
 pub mod send;
+mod tsunami;
 
 use std::io::Write;
 use std::time::{Duration, Instant};
