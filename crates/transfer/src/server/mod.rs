@@ -195,6 +195,11 @@ impl Server {
         self.listener.local_addr()
     }
 
+    /// The governor of what it sends, for other servers of the same store.
+    pub fn governor(&self) -> Arc<Governor> {
+        self.governor.clone()
+    }
+
     /// The key.
     pub fn fingerprint(&self) -> Fingerprint {
         self.identity.fingerprint()

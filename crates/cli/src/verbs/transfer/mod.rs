@@ -6,6 +6,7 @@ pub mod peers;
 pub mod receive;
 pub mod send;
 pub mod transfers;
+mod tsunami;
 
 use std::io::Write;
 use std::time::{Duration, Instant};

@@ -1,7 +1,9 @@
 //! `fullbore receive`: takes scans from other sites, or fetches them from sites and object stores.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -9,12 +11,15 @@ use clap::Args as Arguments;
 use fullbore_core::hint;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_transfer::connect::{Client, ClientSettings, Event, Fetched, Link, MOST_CONNECTIONS};
+use fullbore_transfer::files::AllowList;
+use fullbore_transfer::governor::Governor;
 use fullbore_transfer::identity::{self, DEFAULT_PORT, Destination};
+use fullbore_transfer::objects::Address;
 use fullbore_transfer::server::{Server, ServerEvent, ServerSettings};
 use serde::Serialize;
 
 use super::objects::{self, Target};
-use super::{LinkArgs, ProgressLine, is_about_this_scan};
+use super::{LinkArgs, ProgressLine, is_about_this_scan, tsunami};
 use crate::hint::explained;
 use crate::output::{self, FOUND, GOOD, Output};
 use crate::store_arg::StoreArg;
@@ -36,6 +41,12 @@ use crate::verbs::sending;
 ///
 /// fetches a copy from an object store.
 ///
+///   fullbore receive --tsunami 0.0.0.0:46224 --allow 192.0.2.0/24
+///   fullbore receive --from tsunami://station NAME --to DIR
+///
+/// offers the sealed scans as files to the program tsunami, or fetches files from
+/// tsunamid. That protocol has no encryption, no checksums, and no resume.
+///
 /// Each block is checked when it arrives and is durable before it is acknowledged.
 /// A scan that arrives is a scan from its first block on; it is sealed when all of it
 /// is here. An interrupted transfer continues where it was.
@@ -45,23 +56,41 @@ use crate::verbs::sending;
 #[derive(Arguments, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
-    /// The scans to fetch: a name, or an unambiguous beginning of it.
+    /// The scans to fetch: a name, or an unambiguous beginning of it. From tsunami://, the names of files.
     #[arg(value_name = "SCAN", requires = "from")]
     scan: Vec<String>,
     #[command(flatten)]
     store: StoreArg,
-    /// The address to listen at [default port: 4780].
-    #[arg(long, value_name = "ADDRESS[:PORT]", default_value = "127.0.0.1", value_parser = address)]
-    listen: SocketAddr,
+    /// The address to listen at [default: 127.0.0.1:4780, or not at all with --tsunami].
+    #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = address)]
+    listen: Option<SocketAddr>,
     /// Exit after this many scans.
     #[arg(long, value_name = "N", conflicts_with = "from")]
     scans: Option<u64>,
-    /// Fetch from this site: fullbore://HOST[:PORT], or an invitation; or from an object store: s3://BUCKET/PREFIX.
+    /// Fetch from this site: fullbore://HOST[:PORT], an invitation, or tsunami://HOST[:PORT]; or from an object store:
+    /// s3://BUCKET/PREFIX.
     #[arg(long, value_name = "SITE", conflicts_with = "listen")]
-    from: Option<Target>,
+    from: Option<Origin>,
     /// List the scans of the site or the object store.
     #[arg(long, requires = "from", conflicts_with = "scan")]
     list: bool,
+    /// The directory for files from tsunami://.
+    #[arg(long, value_name = "DIR", requires = "from")]
+    to: Option<PathBuf>,
+    /// Offer the sealed scans to programs that speak Tsunami, at this address.
+    #[arg(
+        long,
+        value_name = "ADDRESS:PORT",
+        conflicts_with = "from",
+        help_heading = "Other protocols"
+    )]
+    tsunami: Option<SocketAddr>,
+    /// The networks that may connect with another protocol; needed unless it listens on this host alone.
+    #[arg(long, value_name = "CIDR[,CIDR…]", help_heading = "Other protocols")]
+    allow: Option<AllowList>,
+    /// The file with the secret of Tsunami's handshake [default: the secret that everybody knows].
+    #[arg(long, value_name = "FILE", help_heading = "Other protocols")]
+    tsunami_secret_file: Option<PathBuf>,
     #[command(flatten)]
     link: LinkArgs,
     /// The number of data connections of a transfer [default: as many as raise the rate].
@@ -86,19 +115,56 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 /// Listens, or fetches.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     match args.from.clone() {
-        Some(Target::Site(site)) => fetch(&args, site, output),
-        Some(Target::Objects(address)) => {
-            let receiving =
-                objects::Receiving { address, limits: args.link.limits(), patience: args.patience };
-            match args.list {
-                true => receiving.list(output),
-                false => {
-                    must_name_scans(&args)?;
-                    receiving.receive(&args.store.members()?, &args.scan, output)
-                }
+        Some(Origin::Scans(target)) => {
+            anyhow::ensure!(
+                args.to.is_none(),
+                "--to is for files from tsunami://\n  scans go into the store: --store"
+            );
+            match target {
+                Target::Site(site) => fetch(&args, site, output),
+                Target::Objects(address) => fetch_copies(&args, address, output),
             }
         }
+        Some(Origin::Tsunami(host)) => tsunami::fetch(&wanted(&args), &host, output),
         None => listen(&args, output),
+    }
+}
+
+/// Where to fetch from.
+#[derive(Clone, Debug)]
+enum Origin {
+    Scans(Target),
+    Tsunami(String),
+}
+
+impl FromStr for Origin {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("tsunami://") {
+            Some(host) => Ok(Self::Tsunami(host.trim_end_matches('/').to_owned())),
+            None => text.parse().map(Self::Scans),
+        }
+    }
+}
+
+fn fetch_copies(args: &Args, address: Address, output: Output) -> anyhow::Result<ExitCode> {
+    let receiving =
+        objects::Receiving { address, limits: args.link.limits(), patience: args.patience };
+    if args.list {
+        return receiving.list(output);
+    }
+    must_name_scans(args)?;
+    receiving.receive(&args.store.members()?, &args.scan, output)
+}
+
+fn wanted(args: &Args) -> tsunami::Wanted<'_> {
+    tsunami::Wanted {
+        names: &args.scan,
+        list: args.list,
+        to: args.to.as_deref(),
+        secret: args.tsunami_secret_file.as_deref(),
+        rate: args.link.rate,
     }
 }
 
@@ -114,14 +180,28 @@ enum ServerJson<'a> {
 }
 
 fn listen(args: &Args, output: Output) -> anyhow::Result<ExitCode> {
+    let members = args.store.members()?;
+    let offer = match args.tsunami {
+        Some(address) => {
+            let allow = args.allow.as_ref();
+            let secret = args.tsunami_secret_file.as_deref();
+            Some(tsunami::Offer::new(address, allow, secret, members.clone())?)
+        }
+        None => None,
+    };
+    let stop = crate::signals::stop_handle()?;
+    if let (Some(offer), None) = (&offer, args.listen) {
+        let governor = Governor::start_on(args.link.limits(), &members);
+        offer.start(Arc::new(governor), stop, output)?.run();
+        return Ok(ExitCode::from(GOOD));
+    }
     let settings = ServerSettings {
-        members: args.store.members()?,
+        members,
         config: identity::default_directory().map_err(explained)?,
         connections: args.connections.unwrap_or(MOST_CONNECTIONS),
         limits: args.link.limits(),
         link: args.link.settings(),
     };
-    let stop = crate::signals::stop_handle()?;
     let line = Mutex::new(ProgressLine::new(output));
     let left = Mutex::new(args.scans);
     let ending = stop.clone();
@@ -136,12 +216,22 @@ fn listen(args: &Args, output: Output) -> anyhow::Result<ExitCode> {
             }
         }
     };
-    let server = Server::bind(args.listen, settings, stop, Box::new(tell)).map_err(explained)?;
+    let here = args.listen.unwrap_or_else(|| ([127, 0, 0, 1], DEFAULT_PORT).into());
+    let server = Server::bind(here, settings, stop.clone(), Box::new(tell)).map_err(explained)?;
     let (address, key) = (server.address()?, server.fingerprint().to_string());
     if !output.event(&ServerJson::Listening { address, key: key.clone() }) {
         output::print_on(&format!("listening at {address}, key {key}\n"));
     }
-    server.run().map_err(explained)?;
+    let beside = match &offer {
+        Some(offer) => Some(offer.start(server.governor(), stop, output)?),
+        None => None,
+    };
+    std::thread::scope(|scope| {
+        if let Some(beside) = &beside {
+            scope.spawn(|| beside.run());
+        }
+        server.run().map_err(explained)
+    })?;
     Ok(ExitCode::from(GOOD))
 }
 
