@@ -258,8 +258,8 @@ def test_two_destinations_share_the_rate_of_the_runner(tmp_path, station, correl
             runner.ends()
         elapsed, bytes_ = time.monotonic() - since, sum(row["bytes"] for row in transfers(station))
     assert 0.6 < row["done_bytes"] / second["done_bytes"] < 1.6, (row, second)
-    # 10 MB/s together: never more, and most of it is used.
-    assert bytes_ / 10e6 < elapsed < 2 * bytes_ / 10e6, (elapsed, bytes_)
+    # 10 MB/s together: never more, and much of it is used, also on a busy machine.
+    assert bytes_ / 10e6 < elapsed < 5 * bytes_ / 10e6, (elapsed, bytes_)
 
 
 def test_a_transfer_waits_for_its_window(station, correlator):
