@@ -19,6 +19,7 @@ use crate::error::TransferError;
 use crate::governor::{Allowance, Governor, Limits};
 use crate::identity::{self, Destination, Fingerprint, Identity, Peers};
 use crate::link::{self, Probed};
+use crate::open_connections::{OpenConnection, OpenConnections};
 use crate::outgoing::Outgoing;
 use crate::protocol::{Message, Role};
 use crate::receive::{self, Arrival, Receiving, Taken, Terms};
@@ -183,7 +184,7 @@ impl Client {
             let work = Work::new(outgoing, self.governor.clone());
             let result = self.send_once(&work, stop, tell);
             let progress = work.progress();
-            carried += progress.taken_bytes;
+            carried += work.carried_bytes();
             let missing_blocks = work.missing_blocks();
             match result {
                 Ok(receipt) => {
@@ -235,7 +236,7 @@ impl Client {
             let connection = work.connection();
             let sent = self.connect(Role::Data(token)).and_then(|(mut channel, _)| {
                 pause = FIRST_PAUSE;
-                pool.add(channel.closer());
+                let _open = pool.add(channel.closer());
                 send::send_blocks(work, connection, &mut channel, number, &|| pool.wanted())
             });
             work.lost(connection);
@@ -314,8 +315,11 @@ impl Client {
             let result = arrival.control(&mut channel, &peer, terms, stop, &mut told);
             pool.close();
             result
-        })?;
-        Ok((arrival.scan.clone(), sealed))
+        });
+        if sealed.is_err() {
+            arrival.keep();
+        }
+        Ok((arrival.scan.clone(), sealed?))
     }
 
     /// Asks for a scan, and returns the manifest and the size that are offered.
@@ -347,7 +351,7 @@ impl Client {
         let mut pause = FIRST_PAUSE / 5;
         while !arrival.is_over() {
             let received = self.connect(Role::Data(token)).and_then(|(mut channel, _)| {
-                pool.add(channel.closer());
+                let _open = pool.add(channel.closer());
                 receive::receive_blocks(arrival, &mut channel, peer)
             });
             if let Err(error) = received {
@@ -446,7 +450,7 @@ struct DataConnections {
     most: AtomicU16,
     /// The number of threads so far.
     threads: AtomicU16,
-    closers: Mutex<Vec<Closer>>,
+    open: OpenConnections,
     closed: StopHandle,
 }
 
@@ -461,7 +465,7 @@ impl DataConnections {
             number: Mutex::new(number),
             most: AtomicU16::new(MOST_CONNECTIONS),
             threads: AtomicU16::new(0),
-            closers: Mutex::default(),
+            open: OpenConnections::default(),
             closed: StopHandle::default(),
         }
     }
@@ -488,12 +492,13 @@ impl DataConnections {
         threads..wanted.max(threads)
     }
 
-    fn add(&self, closer: Closer) {
-        let mut closers = self.closers.lock().unwrap_or_else(PoisonError::into_inner);
-        match self.closed.is_requested() {
-            true => closer.close(),
-            false => closers.push(closer),
+    /// Keeps a connection closable until the result is dropped, which closes it.
+    fn add(&self, closer: Closer) -> OpenConnection {
+        let open = self.open.add(closer.clone());
+        if self.closed.is_requested() {
+            closer.close();
         }
+        open
     }
 
     /// Waits before the next attempt, unless the transfer is over.
@@ -503,9 +508,8 @@ impl DataConnections {
 
     /// Closes all connections: threads that wait for a dead peer go on.
     fn close(&self) {
-        let closers = self.closers.lock().unwrap_or_else(PoisonError::into_inner);
         self.closed.stop();
-        closers.iter().for_each(Closer::close);
+        self.open.close();
     }
 }
 

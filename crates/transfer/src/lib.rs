@@ -27,6 +27,7 @@ pub mod error;
 pub mod governor;
 pub mod identity;
 mod link;
+mod open_connections;
 pub mod outgoing;
 pub mod protocol;
 pub mod receive;

@@ -4,10 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::channel::{Channel, LinkStatus};
 use crate::error::TransferError;
-use crate::protocol::{Message, Refusal, Role};
-
-/// The versions of the protocol that this program speaks.
-pub const VERSIONS: (u16, u16) = (1, 1);
+use crate::protocol::{Message, Refusal, Role, VERSIONS};
 
 /// The wait for a message, between looks at everything else.
 pub(crate) const POLL: Duration = Duration::from_millis(20);
@@ -72,9 +69,8 @@ pub fn refuse(channel: &mut Channel, refusal: Refusal, text: impl Into<String>) 
 
 /// The error for a message at the wrong time.
 pub(crate) fn unexpected(peer: &str, message: &Message) -> TransferError {
-    let kind = format!("{message:?}");
-    let kind = kind.split([' ', '(', '{']).next().unwrap_or_default();
-    TransferError::Protocol { peer: peer.to_owned(), why: format!("a {kind} at the wrong time") }
+    let why = format!("the message `{}` at the wrong time", message.name());
+    TransferError::Protocol { peer: peer.to_owned(), why }
 }
 
 /// A control connection, with pings and their answers.
@@ -111,16 +107,17 @@ impl<'a> Conversation<'a> {
         Ok(self.channel.send(message)?)
     }
 
-    /// Returns the next message that is not about the connection itself. Refusals are errors.
+    /// Returns the next message; `None` if none arrives within this time, or if one about the connection itself came:
+    /// however many of them a peer sends, the caller goes on with its work. Refusals are errors.
     pub(crate) fn receive(&mut self, within: Duration) -> Result<Option<Message>, TransferError> {
         let Some(message) = self.channel.receive(within)? else { return Ok(None) };
         self.heard = Instant::now();
         match message {
             Message::Ping { number } => {
                 self.send(&Message::Pong { number })?;
-                self.receive(Duration::ZERO)
+                Ok(None)
             }
-            Message::Pong { .. } => self.receive(Duration::ZERO),
+            Message::Pong { .. } => Ok(None),
             Message::Refuse { refusal, text } => {
                 Err(TransferError::Refused { peer: self.peer.clone(), refusal, text })
             }
@@ -155,5 +152,34 @@ impl<'a> Conversation<'a> {
 
     pub(crate) fn unexpected(&self, message: &Message) -> TransferError {
         unexpected(&self.peer, message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::channel::tests::channels;
+
+    #[test]
+    fn a_flood_of_pings_neither_fills_the_stack_nor_keeps_an_end_from_its_work() {
+        let (mut near, mut far) = channels();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                // It never takes the answers, so it ends when they fill the connection, or this end is gone.
+                while near.send(&Message::Ping { number: 1 }).is_ok() {}
+            });
+            let mut talk = Conversation::new(&mut far, "peer");
+            for _ in 0..50_000 {
+                assert_eq!(talk.receive(Duration::from_secs(10)).unwrap(), None);
+            }
+            drop(talk);
+            far.closer().close();
+        });
+    }
+
+    #[test]
+    fn a_message_at_the_wrong_time_is_named_as_in_the_reference() {
+        let told = unexpected("far", &Message::Durable { stream: 1, blocks: Default::default() });
+        assert!(told.to_string().contains("`durable`"), "{told}");
     }
 }

@@ -79,6 +79,11 @@ pub struct Closer {
 }
 
 impl Closer {
+    /// Closes this socket.
+    pub(crate) fn of(stream: &TcpStream) -> std::io::Result<Self> {
+        Ok(Self { stream: Arc::new(stream.try_clone()?) })
+    }
+
     /// Closes the connection, both ways. What is on its way may be lost.
     pub fn close(&self) {
         // It may be closed already.
@@ -143,9 +148,8 @@ impl Channel {
             .map_err(|source| ChannelError::Tls { address: address.clone(), source })?;
         let lost = |source| ChannelError::Lost { address, source };
         let remote = pipe.link.stream.peer_addr();
-        let stream = pipe.link.stream.try_clone();
-        let (remote, stream) = remote.and_then(|it| Ok((it, stream?))).map_err(lost)?;
-        let closer = Closer { stream: Arc::new(stream) };
+        let closer = Closer::of(&pipe.link.stream);
+        let (remote, closer) = remote.and_then(|it| Ok((it, closer?))).map_err(lost)?;
         let (decoder, head) = (Decoder::default(), Vec::new());
         let record = vec![0; RECORD_BYTES].into();
         Ok(Self { pipe, peer, remote, closer, decoder, head, record })
@@ -267,4 +271,4 @@ impl fmt::Debug for Channel {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

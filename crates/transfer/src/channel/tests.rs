@@ -54,6 +54,11 @@ fn connect(ends: &Ends) -> (Channel, Channel) {
     connect_via(ends, |address| address)
 }
 
+/// Two ends that have agreed on a version.
+pub(crate) fn channels() -> (Channel, Channel) {
+    agree(connect(&ends()))
+}
+
 fn hello() -> Message {
     let role = crate::protocol::Role::Control;
     Message::Hello { versions: (1, 1), role, secret: None, name: "station".into() }

@@ -153,6 +153,15 @@ impl Arrival {
         self.over.store(true, Ordering::SeqCst);
     }
 
+    /// Makes what has arrived durable when the transfer ends early, so that it is not sent again. It waits until no data
+    /// connection writes any more, which the caller provides for.
+    pub fn keep(&self) {
+        // Blocks that are not durable are sent again.
+        if let Err(error) = self.landing.sync() {
+            tracing::debug!(%error, "last round of an interrupted transfer");
+        }
+    }
+
     /// Bytes of the blocks that arrived.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)

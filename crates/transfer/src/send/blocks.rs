@@ -1,5 +1,6 @@
 //! A data connection of the sending end: takes blocks from the schedule, reads them, and sends them.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fullbore_linux::ring::Block;
@@ -9,8 +10,9 @@ use super::Work;
 use crate::channel::Channel;
 use crate::error::TransferError;
 use crate::governor::{self, Allowance};
-use crate::outgoing::SourceBlock;
+use crate::outgoing::{SourceBlock, Unread};
 use crate::protocol::Message;
+use crate::schedule::BlockId;
 
 /// The longest wait for a block or for permission, after which the end is looked for.
 const TICK: Duration = Duration::from_millis(50);
@@ -43,11 +45,27 @@ pub fn send_blocks(
         let data = memory.of(work.outgoing.block_bytes())?;
         match work.outgoing.fetch(block, data) {
             Ok(source) => send_block(work, channel, source, data)?,
-            Err(why) => work.unread(block, &why)?,
+            Err(why) => unread(work, block, &why),
         }
     }
     channel.send(&Message::Bye)?;
     Ok(())
+}
+
+/// A block that cannot be read now is read again later, and one that is lost is missing. If the scan is gone, the
+/// transfer ends.
+fn unread(work: &Work, block: BlockId, why: &Unread) {
+    let (stream, sequence) = block;
+    tracing::warn!(stream, sequence, %why, "block not read");
+    match why {
+        Unread::Later(_) => {
+            work.schedule().rejected(block);
+            // It is the first block to be taken again, and the reason does not pass at once.
+            work.rest(TICK);
+        }
+        Unread::Lost(_) => work.schedule().missing(block),
+        Unread::Removed => work.fail(TransferError::Removed { scan: work.scan.clone() }),
+    }
 }
 
 /// The rate at which TCP itself spreads the packets of a connection: without it, a capped transfer sends bursts that
@@ -80,6 +98,7 @@ fn send_block(
         let granted = work.governor.grant(rest.len().min(PIECE) as u64, TICK);
         let (piece, behind) = rest.split_at(granted as usize);
         channel.send_piece(piece)?;
+        work.carried.fetch_add(granted, Ordering::Relaxed);
         rest = behind;
         if granted == 0 && work.is_over() {
             // Half a block is no message: the connection ends here.

@@ -13,7 +13,7 @@
 mod blocks;
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ use fullbore_store::follow::{FollowState, LOOK};
 use crate::channel::{Channel, LinkStatus};
 use crate::error::TransferError;
 use crate::governor::{Allowance, Governor};
-use crate::outgoing::{News, Outgoing, Unread};
+use crate::outgoing::{News, Outgoing};
 use crate::protocol::{Message, Refusal};
 use crate::schedule::{BlockId, Progress, Schedule};
 use crate::session::{ACCEPT_PATIENCE, Conversation, PING_INTERVAL, POLL, SEAL_PATIENCE};
@@ -63,6 +63,10 @@ pub struct Work {
     governor: Arc<Governor>,
     /// The number of the next data connection.
     connections: AtomicU32,
+    /// Bytes of blocks that were given to connections.
+    carried: AtomicU64,
+    /// Why no more blocks can be sent, found by a data connection.
+    failed: Mutex<Option<TransferError>>,
 }
 
 impl Work {
@@ -76,7 +80,20 @@ impl Work {
             over: AtomicBool::new(false),
             governor,
             connections: AtomicU32::new(0),
+            carried: AtomicU64::new(0),
+            failed: Mutex::default(),
         }
+    }
+
+    /// Bytes of blocks that were given to connections, repetitions included.
+    pub fn carried_bytes(&self) -> u64 {
+        self.carried.load(Ordering::Relaxed)
+    }
+
+    /// Ends the transfer: what a data connection found makes it impossible.
+    fn fail(&self, error: TransferError) {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.end();
     }
 
     /// A number for a new data connection.
@@ -136,18 +153,6 @@ impl Work {
         schedule.take(connection)
     }
 
-    /// A block that cannot be read now is read again later. One that is lost is missing.
-    fn unread(&self, block: BlockId, why: &Unread) -> Result<(), TransferError> {
-        let (stream, sequence) = block;
-        tracing::warn!(stream, sequence, %why, "block not read");
-        match why {
-            Unread::Later(_) => self.schedule().rejected(block),
-            Unread::Lost(_) => self.schedule().missing(block),
-            Unread::Removed => return Err(TransferError::Removed { scan: self.scan.clone() }),
-        }
-        Ok(())
-    }
-
     /// Waits, or until the transfer ends.
     fn rest(&self, most: Duration) {
         let schedule = self.schedule();
@@ -202,6 +207,10 @@ impl Work {
             if stop.is_requested() {
                 let _ = talk.send(&Message::Bye);
                 return Err(TransferError::Stopped);
+            }
+            if let Some(error) = self.failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                let _ = talk.send(&refusal_of(&error));
+                return Err(error);
             }
             while let Some(message) = talk.receive(POLL)? {
                 if let Some(receipt) = self.answer(&talk, message)? {
@@ -333,6 +342,14 @@ impl Work {
         };
         if receipt.scan != outgoing.manifest().uuid {
             return Err(wrong("its identity differs"));
+        }
+        if !outgoing.state().is_over() {
+            return Err(wrong("the scan is not over"));
+        }
+        let all = self.progress();
+        let sent = (all.blocks - all.missing_blocks, all.bytes - all.missing_bytes);
+        if (receipt.blocks, receipt.bytes) != sent {
+            return Err(wrong("its number of blocks or bytes differs"));
         }
         if receipt.digest.0 != outgoing.digest(&missing) {
             return Err(wrong("the digest of the blocks differs"));

@@ -5,14 +5,15 @@
 //!                                    └──► data connection: the transfer of its token
 //! ```
 //!
-//! A peer that is not known costs a thread for ten seconds at most. There is a limit on connections of all peers, and a
-//! smaller one on those that have not said who they are.
+//! A peer that is not known costs a thread for twenty seconds at most: ten for TLS, and ten for its first message.
+//! `admission` limits the connections of all peers, of one peer, and of those that have not said who they are.
+
+mod admission;
 
 use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -25,21 +26,18 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use uuid::Uuid;
 
 use crate::channel::{Channel, Closer, LinkSettings};
+use crate::connect::MOST_CONNECTIONS;
 use crate::error::TransferError;
 use crate::governor::{Governor, Limits};
 use crate::identity::{self, Fingerprint, Identity, IdentityError, Peer, Peers};
 use crate::link;
+use crate::open_connections::{OpenConnection, OpenConnections};
 use crate::outgoing::Outgoing;
-use crate::protocol::{Message, Refusal, Role};
+use crate::protocol::{Message, Refusal, Role, VERSIONS, common_version};
 use crate::receive::{self, Arrival, Receiving, Taken, Terms};
 use crate::send::{self, Sending, Work};
-use crate::session::{GREETING, POLL, VERSIONS, host_name, random_token, refuse};
-
-/// Connections of all peers together.
-const MOST_CONNECTIONS: usize = 512;
-
-/// Of them, connections that have not said who they are.
-const MOST_STRANGERS: usize = 64;
+use crate::session::{GREETING, POLL, host_name, random_token, refuse};
+use admission::{Admission, Stranger};
 
 /// Time for the connections of an earlier transfer to end, when the same peer begins again.
 const TAKE_OVER: Duration = Duration::from_secs(10);
@@ -143,7 +141,10 @@ struct Entry {
     session: Session,
     scan: Uuid,
     peer: Fingerprint,
-    closers: Vec<Closer>,
+    /// Its control connection.
+    control: Closer,
+    /// Its data connections.
+    open: OpenConnections,
 }
 
 /// Receives the events of a server, from any of its threads.
@@ -159,8 +160,7 @@ pub struct Server {
     sessions: Mutex<HashMap<[u8; 16], Entry>>,
     /// A session ended.
     ended: Condvar,
-    connections: AtomicUsize,
-    strangers: AtomicUsize,
+    admission: Arc<Admission>,
     stop: Arc<StopHandle>,
     tell: Box<EventHandler>,
 }
@@ -184,8 +184,7 @@ impl Server {
             governor,
             sessions: Mutex::default(),
             ended: Condvar::new(),
-            connections: AtomicUsize::new(0),
-            strangers: AtomicUsize::new(0),
+            admission: Arc::default(),
             stop,
             tell,
         }))
@@ -222,9 +221,7 @@ impl Server {
         for entry in self.sessions().values() {
             entry.session.end();
         }
-        self.wait_for(Duration::from_secs(10), |_, server| {
-            server.connections.load(Ordering::SeqCst) == 0
-        });
+        self.wait_for(Duration::from_secs(10), |_, server| server.admission.is_empty());
         Ok(())
     }
 
@@ -246,26 +243,24 @@ impl Server {
 
     /// Gives a connection a thread, if there is room for it.
     fn admit(self: &Arc<Self>, stream: TcpStream, address: SocketAddr) {
-        let full = self.connections.load(Ordering::SeqCst) >= MOST_CONNECTIONS
-            || self.strangers.load(Ordering::SeqCst) >= MOST_STRANGERS;
-        if full {
+        let admitted = Closer::of(&stream).ok().and_then(|it| self.admission.admit(address, it));
+        let Some((connection, stranger)) = admitted else {
             // A word about it would cost a handshake.
             let why = "too many connections".to_owned();
             return self.tell(ServerEvent::Refused { address, why });
-        }
+        };
         let server = self.clone();
-        let counted = Counted::new(self, |server| &server.connections);
         let thread = std::thread::Builder::new().name("fb-peer".into()).spawn(move || {
-            let _counted = counted;
-            server.serve(stream, address);
+            server.serve(stream, address, stranger);
+            drop(connection);
+            server.ended.notify_all();
         });
         if let Err(error) = thread {
             self.tell(ServerEvent::Refused { address, why: format!("no thread: {error}") });
         }
     }
 
-    fn serve(self: &Arc<Self>, stream: TcpStream, address: SocketAddr) {
-        let stranger = Counted::new(self, |server| &server.strangers);
+    fn serve(self: &Arc<Self>, stream: TcpStream, address: SocketAddr, stranger: Stranger) {
         let greeted = Channel::accept(stream, &self.identity, &self.settings.link)
             .map_err(TransferError::from)
             .and_then(|channel| self.greeted(channel));
@@ -276,6 +271,11 @@ impl Server {
                 let why = error.to_string();
                 return self.tell(ServerEvent::Refused { address, why });
             }
+        };
+        let Some(_of_peer) = self.admission.admit_peer(peer.fingerprint) else {
+            let why = format!("{} has too many connections", peer.name);
+            refuse(&mut channel, Refusal::Busy, why.clone());
+            return self.tell(ServerEvent::Refused { address, why });
         };
         match role {
             Role::Control => {
@@ -297,11 +297,11 @@ impl Server {
         let Message::Hello { versions, role, secret, name } = hello else {
             return Err(protocol("no hello"));
         };
-        if versions.0 > VERSIONS.1 || versions.1 < VERSIONS.0 {
-            let text = format!("this end speaks version {}", VERSIONS.1);
+        let Some(version) = common_version(versions) else {
+            let text = format!("this end speaks versions {} to {}", VERSIONS.0, VERSIONS.1);
             refuse(&mut channel, Refusal::Version, text.clone());
             return Err(protocol(&text));
-        }
+        };
         let peer = match self.known(&channel, secret, &name)? {
             Some(peer) => peer,
             None => {
@@ -311,7 +311,7 @@ impl Server {
                 return Err(TransferError::Stranger { peer: address, name, key });
             }
         };
-        channel.send(&Message::Welcome { version: VERSIONS.1, name: host_name() })?;
+        channel.send(&Message::Welcome { version, name: host_name() })?;
         Ok((channel, peer, role))
     }
 
@@ -351,14 +351,19 @@ impl Server {
                 }
                 Message::Request { scan } if peer.may.fetch => self.send(&mut channel, peer, &scan),
                 Message::List if peer.may.fetch => self.list(&mut channel),
-                Message::Offer { .. } | Message::Request { .. } | Message::List => {
+                Message::Probe { bytes } if peer.may.send || peer.may.fetch => {
+                    link::answer(&mut channel, bytes)
+                }
+                Message::Offer { .. }
+                | Message::Request { .. }
+                | Message::List
+                | Message::Probe { .. } => {
                     let text = format!("{} is not allowed to do this here", peer.name);
                     return refuse(&mut channel, Refusal::NotAllowed, text);
                 }
                 Message::Ping { number } => {
                     channel.send(&Message::Pong { number }).map_err(Into::into)
                 }
-                Message::Probe { bytes } => link::answer(&mut channel, bytes),
                 Message::Bye => return,
                 _ => return refuse(&mut channel, Refusal::Failed, "an unexpected message"),
             };
@@ -438,7 +443,8 @@ impl Server {
         let mut earlier = false;
         for entry in self.sessions().values().filter(|entry| is_it(entry)) {
             entry.session.end();
-            entry.closers.iter().for_each(Closer::close);
+            entry.control.close();
+            entry.open.close();
             earlier = true;
         }
         if earlier {
@@ -536,27 +542,35 @@ impl Server {
         peer: &Peer,
         closer: Closer,
     ) -> Entered {
-        let entry = Entry { session, scan, peer: peer.fingerprint, closers: vec![closer] };
+        let (peer, open) = (peer.fingerprint, OpenConnections::default());
+        let entry = Entry { session, scan, peer, control: closer, open };
         self.sessions().insert(token, entry);
         Entered { server: self.clone(), token }
     }
 
+    /// Enters a data connection into the session of its token. The oldest one makes room for it.
+    fn join(
+        &self,
+        peer: &Peer,
+        token: [u8; 16],
+        closer: Closer,
+    ) -> Option<(Session, OpenConnection)> {
+        let sessions = self.sessions();
+        let entry = sessions.get(&token).filter(|entry| entry.peer == peer.fingerprint)?;
+        let open = entry.open.add(closer);
+        entry.open.close_beyond(MOST_CONNECTIONS.into());
+        Some((entry.session.clone(), open))
+    }
+
     /// Serves a data connection of a session.
     fn data(&self, channel: &mut Channel, peer: &Peer, token: [u8; 16]) {
-        let session = {
-            let mut sessions = self.sessions();
-            let entry = sessions.get_mut(&token).filter(|entry| entry.peer == peer.fingerprint);
-            entry.map(|entry| {
-                entry.closers.push(channel.closer());
-                entry.session.clone()
-            })
-        };
+        let session = self.join(peer, token, channel.closer());
         let result = match session {
             None => return refuse(channel, Refusal::NotAllowed, "there is no such transfer"),
-            Some(Session::Arrival(arrival)) => {
+            Some((Session::Arrival(arrival), _open)) => {
                 receive::receive_blocks(&arrival, channel, &peer.name)
             }
-            Some(Session::Work(work)) => {
+            Some((Session::Work(work), _open)) => {
                 let connection = work.connection();
                 let result = send::send_blocks(&work, connection, channel, 0, &|| 1);
                 work.lost(connection);
@@ -578,39 +592,23 @@ struct Entered {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        if let Some(entry) = self.server.sessions().get(&self.token) {
+        let session = self.server.sessions().get(&self.token).map(|entry| {
             entry.session.end();
-            // The control connection goes on: it is the first. A data connection may wait for a peer that is gone.
-            entry.closers.iter().skip(1).for_each(Closer::close);
-        }
-        // The landing holds the lock of the scan until the last data connection has let go of it.
-        self.server.wait_for(TAKE_OVER, |sessions, _| {
-            sessions.get(&self.token).is_none_or(|entry| match &entry.session {
-                Session::Arrival(arrival) => Arc::strong_count(arrival) <= 1,
-                Session::Work(work) => Arc::strong_count(work) <= 1,
-            })
+            // The control connection goes on. A data connection may wait for a peer that is gone.
+            entry.open.close();
+            entry.session.clone()
         });
+        // The landing holds the lock of the scan until the last data connection has let go of it.
+        self.server.wait_for(TAKE_OVER, |_, _| match &session {
+            Some(Session::Arrival(arrival)) => Arc::strong_count(arrival) <= 2,
+            Some(Session::Work(work)) => Arc::strong_count(work) <= 2,
+            None => true,
+        });
+        if let Some(Session::Arrival(arrival)) = &session {
+            arrival.keep();
+        }
+        drop(session);
         self.server.sessions().remove(&self.token);
-        self.server.ended.notify_all();
-    }
-}
-
-/// Counts something of a server while it lives.
-struct Counted {
-    server: Arc<Server>,
-    which: fn(&Server) -> &AtomicUsize,
-}
-
-impl Counted {
-    fn new(server: &Arc<Server>, which: fn(&Server) -> &AtomicUsize) -> Self {
-        which(server).fetch_add(1, Ordering::SeqCst);
-        Self { server: server.clone(), which }
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        (self.which)(&self.server).fetch_sub(1, Ordering::SeqCst);
         self.server.ended.notify_all();
     }
 }
