@@ -1,8 +1,10 @@
 """Transfers between two sites: whole, live, interrupted in every way, and never for strangers."""
 
+import contextlib
 import json
 import os
 import random
+import resource
 import shutil
 import socket
 import ssl
@@ -212,9 +214,9 @@ def test_a_full_disk_at_the_far_end_is_waited_for(tmp_path, station, memory_disk
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(FIRST, FIRST + KILLS))
-def test_kills_and_cuts_of_either_end_cost_nothing_that_was_durable(seed, station, correlator):
-    """Five of them while a scan is sent. What is sent again is at most what a round had not made durable."""
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + KILLS // 4))
+def test_kills_and_cuts_of_either_end_cost_no_more_than_the_last_moment(seed, station, correlator):
+    """Four of them while a scan is sent. All bytes that go through the network count, TLS and repetitions included."""
     chance = random.Random(seed)
     scan = record(station, frames=60_000)
     bytes_ = sum(stream["bytes"] for stream in station.ask("info", scan)["manifest"]["streams"])
@@ -223,13 +225,16 @@ def test_kills_and_cuts_of_either_end_cost_nothing_that_was_durable(seed, statio
     with Relay(far.port) as relay:
         invitation = pair(correlator, station, f"127.0.0.1:{relay.port}")
         station.run("send", record(station, scan="tiny", ports=1, frames=10), invitation)
-        there, carried = f"fullbore://127.0.0.1:{relay.port}", relay.up
-        send = lambda: station.start("send", scan, there, "--json", "--rate", "400Mbit/s")
-        sending, interrupted = send(), 0
-        for _ in range(5):
-            time.sleep(chance.uniform(0.2, 1))
-            interrupted += sending.poll() is None
-            match chance.choice(["sender", "receiver", "network"]):
+        there, before = f"fullbore://127.0.0.1:{relay.port}", relay.up
+        send = lambda: station.start("send", scan, there, "--json", "--rate", "24Mbit/s")
+        sending, done = send(), []
+        for at in sorted(chance.uniform(0.02, 0.95) * bytes_ for _ in range(4)):
+            until = time.monotonic() + 3 * PATIENCE
+            while relay.up - before < at:
+                assert sending.poll() is None and time.monotonic() < until, (seed, done, sending.communicate())
+                time.sleep(0.01)
+            done.append(chance.choice(["sender", "receiver", "network", "silence"]))
+            match done[-1]:
                 case "sender":
                     sending.kill()
                     sending.wait()
@@ -240,35 +245,116 @@ def test_kills_and_cuts_of_either_end_cost_nothing_that_was_durable(seed, statio
                     relay.target = far.port
                 case "network":
                     relay.cut()
-        _, err = sending.communicate(timeout=PATIENCE)
-        assert sending.returncode == GOOD, (seed, text(err))
-        carried = relay.up - carried
+                case "silence":
+                    relay.away = True
+                    relay.cut()
+                    time.sleep(chance.uniform(1, 5))
+                    relay.away = False
+        out, err = sending.communicate(timeout=3 * PATIENCE)
+        assert sending.returncode == GOOD, (seed, done, text(err))
+        carried = relay.up - before
     far.__exit__()
     is_the_same(station, correlator, scan)
-    # Half a second at 50 MB/s, and what is in the sockets.
-    assert interrupted and carried <= 1.02 * bytes_ + 5 * 30_000_000, (seed, carried, bytes_)
+    print(f"{seed}: {done}: {carried / bytes_:.4f} of the bytes of the scan, {json.loads(out)['attempts']} attempts at last")
+    assert bytes_ < carried <= 1.02 * bytes_, (seed, done, carried / bytes_)
     for site in (station, correlator):
         for member in site.store:
             shutil.rmtree(member)
 
 
-def test_bytes_of_strangers_are_bounded_and_hurt_nobody(station, correlator):
+STRANGERS = int(os.environ.get("FULLBORE_STRANGERS", 1000))
+
+
+def memory(process):
+    """The most memory that a process has had, in bytes."""
+    status = open(f"/proc/{process.pid}/status").read()
+    return 1024 * int(status.split("VmHWM:")[1].split()[0])
+
+
+@contextlib.contextmanager
+def dripping(port, stop):
+    """A stranger that sends the beginning of TLS byte by byte and takes nothing, again and again."""
+
+    def drip():
+        while not stop.is_set():
+            with contextlib.suppress(OSError), socket.socket() as end:
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+                end.connect(("127.0.0.1", port))
+                for byte in bytes.fromhex("16030100fa010000f60303") + bytes(400):
+                    end.sendall(bytes([byte]))
+                    if stop.wait(0.05):
+                        break
+
+    threads = [threading.Thread(target=drip) for _ in range(8)]
+    [thread.start() for thread in threads]
+    try:
+        yield
+    finally:
+        stop.set()
+        [thread.join() for thread in threads]
+
+
+def test_strangers_neither_fill_the_memory_nor_keep_a_peer_away(station, correlator):
+    """A thousand connections that say nothing, some noise, and some that drip: 64 MiB more at most, at any number of them."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     scan = record(station, ports=1, frames=1000)
-    with correlator.listen() as far:
-        held = [socket.create_connection(("127.0.0.1", far.port)) for _ in range(300)]
-        for end in held[:50]:
-            end.sendall(os.urandom(4000))
-        station_sends = threading.Thread(
-            target=lambda: station.run("send", scan, pair(correlator, station, far.address))
-        )
-        for end in held:
-            end.close()
-        station_sends.start()
-        station_sends.join(PATIENCE)
-        status = (f"/proc/{far.process.pid}/status")
-        peak = next(line for line in open(status) if line.startswith("VmHWM"))
-        assert int(peak.split()[1]) < 300_000, peak
+    with correlator.listen() as far, contextlib.ExitStack() as held:
+        invitation = pair(correlator, station, far.address)
+        station.run("send", record(station, scan="tiny", ports=1, frames=10), invitation)
+        before = memory(far.process)
+        for number in range(STRANGERS):
+            end = held.enter_context(socket.create_connection(("127.0.0.1", far.port)))
+            if number % 20 == 0:
+                with contextlib.suppress(OSError):
+                    end.sendall(os.urandom(4000))
+        held.enter_context(dripping(far.port, threading.Event()))
+        begun = time.monotonic()
+        station.run("send", scan, far.address)
+        # Nobody waits for the time limits of strangers.
+        assert time.monotonic() - begun < 4
+        grown = memory(far.process) - before
+        assert grown < 64 << 20, f"{grown >> 20} MiB more"
+        threads = len(os.listdir(f"/proc/{far.process.pid}/task"))
+        assert threads < 64 + 40, threads
+        # Peers that are waited for are closed in time: only the dripping ones are new.
+        assert len(os.listdir(f"/proc/{far.process.pid}/fd")) < 300
     is_the_same(station, correlator, scan)
+
+
+def test_a_scan_that_is_removed_ends_its_transfer(station, correlator):
+    scan = record(station, frames=20_000)
+    with correlator.listen() as far, Relay(far.port) as relay:
+        invitation = pair(correlator, station, f"127.0.0.1:{relay.port}")
+        sending = station.start("send", scan, invitation, "--rate", "40Mbit/s")
+        while relay.up < 4_000_000:
+            assert sending.poll() is None, sending.communicate()
+            time.sleep(0.01)
+        station.run("rm", scan, "--yes")
+        _, err = sending.communicate(timeout=PATIENCE)
+        assert sending.returncode == FOUND and "was removed" in text(err), text(err)
+        far.wait("failed", lambda told: told["scan"] == scan)
+
+
+def test_an_incomplete_copy_is_named_as_one(station, correlator):
+    """Its other end continues it: nobody is told to recover it, after which that is not possible any more."""
+    scan = record(station, frames=20_000)
+    with correlator.listen() as far, Relay(far.port) as relay:
+        invitation = pair(correlator, station, f"127.0.0.1:{relay.port}")
+        sending = station.start("send", scan, invitation, "--rate", "40Mbit/s")
+        while relay.up < 4_000_000:
+            assert sending.poll() is None, sending.communicate()
+            time.sleep(0.01)
+        sending.kill()
+        sending.wait()
+        far.wait("failed")
+        stream = correlator.ask("info", scan)["manifest"]["streams"][0]["name"]
+        play = ("play", scan, "--follow", "--stream", stream, "--to", f"udp://127.0.0.1:{free_ports(1)[0]}")
+        for words in (("info", scan), ("verify", scan), ("cat", scan, "--stream", stream), play):
+            done = correlator.run(*words, code=(GOOD, FOUND))
+            told = (text(done.stdout) if words[0] != "cat" else "") + text(done.stderr)
+            assert "copy" in told and socket.gethostname() in told, (words, told)
+            assert "recorder died" not in told and "fullbore recover" not in told, (words, told)
+        assert correlator.run("cat", scan, "--stream", stream, code=FOUND)
 
 
 def test_tls_1_2_and_plain_text_are_refused(correlator):

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args as ClapArgs;
 use fullbore_core::device::DeviceEnd;
+use fullbore_core::manifest::Manifest;
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::units::ByteSize;
 use fullbore_store::diagnostics::Diagnostic;
@@ -107,20 +108,22 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         false => whole(&args, follower, named.as_ref(), &mut writing),
     };
     writing.bar.finish_and_clear();
-    let Some(Written { scan, stream, status }) = written? else {
+    let Some(Written { manifest, stream, status }) = written? else {
         return Ok(ExitCode::from(output::FOUND));
     };
     let Writing { wrong, out, .. } = writing;
     if !output.json && !wrong.is_empty() && !args.allow_damaged {
         output::say("  --allow-damaged continues without it");
     }
-    let died = args.follow && status == FollowState::Died;
+    // A part of a copy is never what was asked for. A scan whose recorder died has all there is.
+    let died = status == FollowState::Died && (args.follow || manifest.incomplete_copy().is_some());
     if !output.json {
         if died {
-            output::say(format_args!("fullbore: {}", live_scan::died(&scan)));
+            output::say(format_args!("fullbore: {}", live_scan::died(&manifest)));
         } else if !status.is_over() && !args.follow {
+            let (scan, growing) = (&manifest.scan, live_scan::growing(&manifest));
             output::say(format_args!(
-                "fullbore: {scan} is still being recorded: {} were durable, and are written\n  \
+                "fullbore: {scan} {growing}: {} were durable, and are written\n  \
                  --follow goes on as it grows",
                 ByteSize(out.bytes)
             ));
@@ -128,7 +131,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     }
     let found = if wrong.is_empty() && !died { output::GOOD } else { output::FOUND };
     if output.json {
-        let told = CatJson { scan, stream, status, bytes: out.bytes, wrong };
+        let told = CatJson { scan: manifest.scan, stream, status, bytes: out.bytes, wrong };
         output::say(serde_json::to_string(&told)?);
     }
     Ok(ExitCode::from(found))
@@ -147,7 +150,7 @@ struct CatJson {
 
 /// The stream that was written, and its current state.
 struct Written {
-    scan: ScanName,
+    manifest: Manifest,
     stream: String,
     status: FollowState,
 }
@@ -207,8 +210,8 @@ fn whole(
         }
     }
     writing.out.flush()?;
-    let (scan, stream) = (scan.manifest.scan.clone(), stream.name.clone());
-    Ok(Some(Written { scan, stream, status }))
+    let (manifest, stream) = (scan.manifest.clone(), stream.name.clone());
+    Ok(Some(Written { manifest, stream, status }))
 }
 
 fn ensure_fillable(args: &Args, stream: &StoredStream) -> anyhow::Result<()> {
@@ -274,7 +277,7 @@ fn while_recorded(
             }
             let scan = follower.scan();
             let stream = scan.streams[number].name.clone();
-            return Ok(Some(Written { scan: scan.manifest.scan.clone(), stream, status }));
+            return Ok(Some(Written { manifest: scan.manifest.clone(), stream, status }));
         }
         live_scan::pause(&mut follower)?;
     }

@@ -195,7 +195,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         false => in_short(&scan, &info, Paper::of_stdout()),
     })?;
     if args.follow && status == FollowState::Died {
-        output::say(format_args!("fullbore: {}", live_scan::died(&scan.manifest.scan)));
+        output::say(format_args!("fullbore: {}", live_scan::died(&scan.manifest)));
         return Ok(ExitCode::from(output::FOUND));
     }
     Ok(ExitCode::from(output::GOOD))

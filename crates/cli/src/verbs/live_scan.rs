@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use fullbore_core::name::{Name, ScanName};
+use fullbore_core::manifest::{Copied, Manifest};
+use fullbore_core::name::Name;
 use fullbore_linux::stop_handle::StopHandle;
 use fullbore_store::catalogue::Selected;
 use fullbore_store::follow::{FollowState, Follower};
@@ -31,9 +32,24 @@ pub fn settle(follower: &mut Follower) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The message about a scan whose recorder died.
-pub fn died(scan: &ScanName) -> String {
-    format!(
-        "{scan} is not sealed: its recorder died\n  `fullbore recover {scan}` seals it with all its data"
-    )
+/// The message about a scan whose recorder died, or that stopped to arrive.
+pub fn died(manifest: &Manifest) -> String {
+    let scan = &manifest.scan;
+    match manifest.incomplete_copy() {
+        // `recover` would make a scan of its own of it, which no transfer continues.
+        Some(Copied { host, .. }) => format!(
+            "{scan} is an incomplete copy from {host}\n  `fullbore send` there continues it, or `fullbore receive` here if it was fetched"
+        ),
+        None => format!(
+            "{scan} is not sealed: its recorder died\n  `fullbore recover {scan}` seals it with all its data"
+        ),
+    }
+}
+
+/// What happens to a scan that grows.
+pub fn growing(manifest: &Manifest) -> String {
+    match manifest.incomplete_copy() {
+        Some(Copied { host, .. }) => format!("is still being received from {host}"),
+        None => "is still being recorded".to_owned(),
+    }
 }

@@ -191,7 +191,10 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     if !report.in_time() {
         output::say(format_args!("fullbore: {}", out_of_time(&report, args.gentle)));
     }
-    Ok(ExitCode::from(if is_good(&report) { GOOD } else { FOUND }))
+    let parts = scans.values().filter(|scan| scan.manifest.incomplete_copy().is_some());
+    let parts: Vec<String> = parts.map(|scan| live_scan::died(&scan.manifest)).collect();
+    parts.iter().for_each(|part| output::say(format_args!("fullbore: {part}")));
+    Ok(ExitCode::from(if is_good(&report) && parts.is_empty() { GOOD } else { FOUND }))
 }
 
 fn is_good(report: &Report) -> bool {
@@ -233,7 +236,7 @@ fn follow(
     let from: Vec<(usize, usize)> =
         streams.iter().map(|it| (it.number, position(scan, it, settings.from))).collect();
     let names: Vec<String> = streams.iter().map(|stream| stream.name.clone()).collect();
-    let name = scan.manifest.scan.clone();
+    let no_end = live_scan::died(&scan.manifest);
     drop(sources);
     ensure_ports(names.len(), targets.len())?;
     let ahead_bytes = (AHEAD_BYTES / names.len().max(1)).clamp(8 << 20, 16 << 20);
@@ -254,7 +257,7 @@ fn follow(
     }
     let died = looking.status() == FollowState::Died;
     if died {
-        output::say(format_args!("fullbore: {}", live_scan::died(&name)));
+        output::say(format_args!("fullbore: {no_end}"));
     }
     Ok(ExitCode::from(if is_good(&report) && !died { GOOD } else { FOUND }))
 }
@@ -363,8 +366,9 @@ fn open_scans(args: &Args, inputs: &[Input]) -> anyhow::Result<HashMap<ScanName,
             let mut follower = Follower::open(&roots, name).map_err(explained)?;
             live_scan::settle(&mut follower)?;
             if !follower.status().is_over() {
+                let growing = live_scan::growing(&follower.scan().manifest);
                 output::say(format_args!(
-                    "fullbore: {name} is still being recorded: playing the data that is durable now\n  \
+                    "fullbore: {name} {growing}: playing the data that is durable now\n  \
                      --follow goes on as it grows"
                 ));
             }

@@ -135,7 +135,7 @@ fn one(
         }
     }
     if follow && follower.status() == FollowState::Died && !output.json {
-        output::say(format_args!("fullbore: {}", live_scan::died(name)));
+        output::say(format_args!("fullbore: {}", live_scan::died(&follower.scan().manifest)));
     }
     let bar = scan_arg::bar(output, name);
     let scan = follower.into_scan();

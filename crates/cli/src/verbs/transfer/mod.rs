@@ -12,6 +12,7 @@ use fullbore_core::completeness::seconds;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_transfer::channel::LinkSettings;
 use fullbore_transfer::connect::Link;
+use fullbore_transfer::error::TransferError;
 use fullbore_transfer::governor::{Allowance, Limits, Window};
 
 use crate::output::{self, Output};
@@ -38,6 +39,12 @@ impl LinkArgs {
     fn settings(&self) -> LinkSettings {
         LinkSettings { congestion: self.congestion.clone(), rate: None }
     }
+}
+
+/// True if other scans may fare better, or the transfer was under way.
+fn is_about_this_scan(error: &TransferError) -> bool {
+    use TransferError::{Channel, Identity, UnknownSite};
+    !matches!(error, Identity(_) | Channel(_) | UnknownSite { .. })
 }
 
 /// The progress line of a transfer, on a terminal.

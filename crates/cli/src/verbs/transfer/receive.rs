@@ -13,7 +13,7 @@ use fullbore_transfer::identity::{self, DEFAULT_PORT, Destination};
 use fullbore_transfer::server::{Server, ServerEvent, ServerSettings};
 use serde::Serialize;
 
-use super::{LinkArgs, ProgressLine};
+use super::{LinkArgs, ProgressLine, is_about_this_scan};
 use crate::hint::explained;
 use crate::output::{self, FOUND, GOOD, Output};
 use crate::store_arg::StoreArg;
@@ -217,6 +217,10 @@ fn fetch(args: &Args, site: Destination, output: Output) -> anyhow::Result<ExitC
     }
     let mut code = GOOD;
     for scan in &args.scan {
+        if stop.is_requested() {
+            code = FOUND;
+            break;
+        }
         let begun = Instant::now();
         let mut line = ProgressLine::new(output);
         let result = client.fetch(scan, &stop, &mut |event| match event {
@@ -232,13 +236,11 @@ fn fetch(args: &Args, site: Destination, output: Output) -> anyhow::Result<ExitC
         drop(line);
         match result {
             Ok(fetched) => tell(&fetched, begun.elapsed().as_secs_f64(), output)?,
-            Err(error) => {
+            Err(error) if is_about_this_scan(&error) => {
                 output::say(format_args!("fullbore: {scan}: {}", hint::explained(&error)));
                 code = FOUND;
             }
-        }
-        if stop.is_requested() {
-            break;
+            Err(error) => return Err(explained(error)),
         }
     }
     Ok(ExitCode::from(code))

@@ -11,11 +11,10 @@ use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_linux::stop_handle::StopHandle;
 use fullbore_store::catalogue;
 use fullbore_transfer::connect::{Client, ClientSettings, Event, Outcome};
-use fullbore_transfer::error::TransferError;
 use fullbore_transfer::identity::{self, Destination};
 use serde::Serialize;
 
-use super::{LinkArgs, ProgressLine};
+use super::{LinkArgs, ProgressLine, is_about_this_scan};
 use crate::hint::explained;
 use crate::output::{self, FOUND, GOOD, Output};
 use crate::store_arg::StoreArg;
@@ -96,12 +95,8 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let client = Client::new(args.destination, settings).map_err(explained)?;
     let mut code = GOOD;
     for scan in scans {
-        let complete = send(&client, &scan, &stop, output)?;
-        if !complete {
+        if stop.is_requested() || !send(&client, &scan, &stop, output)? {
             code = FOUND;
-        }
-        if stop.is_requested() {
-            break;
         }
     }
     Ok(ExitCode::from(code))
@@ -158,11 +153,6 @@ fn send(
         }
         Err(error) => Err(explained(error)),
     }
-}
-
-/// True if other scans may fare better, or the transfer was under way.
-fn is_about_this_scan(error: &TransferError) -> bool {
-    !matches!(error, TransferError::Identity(_) | TransferError::Channel(_))
 }
 
 fn sent_json(scan: &ScanName, outcome: &Outcome, seconds: f64) -> SentJson {
