@@ -16,13 +16,13 @@ use serde::{Serialize, Serializer};
 use crate::channel::{Channel, Closer, LinkSettings, LinkStatus};
 use crate::connections::Connections;
 use crate::error::TransferError;
-use crate::governor::{Allowance, Governor, Limits};
+use crate::governor::{Allowance, Governor, Limits, Reason};
 use crate::identity::{self, Destination, Fingerprint, Identity, Peers};
 use crate::link::{self, Probed};
 use crate::open_connections::{OpenConnection, OpenConnections};
 use crate::outgoing::Outgoing;
 use crate::protocol::{Message, Role};
-use crate::receive::{self, Arrival, Receiving, Taken, Terms};
+use crate::receive::{self, Arrival, Intake, Receiving, Taken, Terms};
 use crate::send::{self, Sending, Work};
 use crate::session::{ACCEPT_PATIENCE, GREETING, greet, random_token, refuse, silent, unexpected};
 
@@ -280,6 +280,11 @@ impl Client {
         stop: &StopHandle,
         tell: &mut dyn FnMut(&Event),
     ) -> Result<(ScanName, Sealed), TransferError> {
+        while self.governor.now() == Allowance::Pause(Reason::OutsideWindow) {
+            if stop.wait(Duration::from_secs(1)) {
+                return Err(TransferError::Stopped);
+            }
+        }
         let (mut channel, peer) = self.connect(Role::Control)?;
         let (manifest, bytes) = self.request(&mut channel, &peer, scan)?;
         let members = receive::open_members(&self.settings.members)?;
@@ -352,7 +357,8 @@ impl Client {
         while !arrival.is_over() {
             let received = self.connect(Role::Data(token)).and_then(|(mut channel, _)| {
                 let _open = pool.add(channel.closer());
-                receive::receive_blocks(arrival, &mut channel, peer)
+                let intake = Intake { governor: &self.governor, limited: true };
+                receive::receive_blocks(arrival, &mut channel, peer, intake)
             });
             if let Err(error) = received {
                 tracing::info!(number, %error, "data connection");

@@ -1,14 +1,17 @@
 //! Finds out whether a scan is being recorded on the members of a store, often and at little cost.
 //!
-//! A recorder holds a lock in a directory of its scan ([`fullbore_store::lock`]). A scan is recorded once, so a
+//! A recorder holds a lock in a directory of its scan ([`fullbore_store::lock`]). So does a transfer in a copy that arrives,
+//! which is no recording. A scan is recorded once, so a
 //! directory whose lock was free for some seconds needs no second look. New directories change the time of the root.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use fullbore_core::manifest::{MANIFEST_FILE, SIDE_DIRECTORY};
+use fullbore_core::manifest::{MANIFEST_FILE, Manifest, SIDE_DIRECTORY};
+use fullbore_linux::regular_file;
 use fullbore_store::lock::is_held;
 
 /// Time in which the recorder locks the manifest in a directory that it made.
@@ -16,6 +19,9 @@ const YOUTH: Duration = Duration::from_secs(10);
 
 /// The times of directories have steps; a root that changed less than this before it was listed is listed again.
 const STEP: Duration = Duration::from_secs(2);
+
+/// Bytes of a manifest that are read: a larger one counts as that of a recorder.
+const LARGEST_MANIFEST: u64 = 32 << 20;
 
 /// The members of a store, and the directories on them whose locks may be held.
 #[derive(Debug)]
@@ -33,8 +39,10 @@ struct Root {
 
 #[derive(Clone, Copy, Debug)]
 enum Directory {
-    /// The lock was held at the last look.
+    /// The lock was held at the last look, by a recorder.
     Held,
+    /// The lock was held at the last look, for a copy that arrives.
+    Arriving,
     /// The lock may still be taken.
     Young(Instant),
     /// The scan is over.
@@ -68,6 +76,8 @@ impl Root {
             }
             let path = self.path.join(name);
             *directory = match (is_held(&lock_of(&path)), *directory) {
+                (true, known @ (Directory::Held | Directory::Arriving)) => known,
+                (true, _) if is_copy(&lock_of(&path)) => Directory::Arriving,
                 (true, _) => Directory::Held,
                 (false, Directory::Young(since)) if since.elapsed() < YOUTH => {
                     Directory::Young(since)
@@ -107,9 +117,19 @@ fn lock_of(directory: &Path) -> PathBuf {
     directory.join(SIDE_DIRECTORY).join(MANIFEST_FILE)
 }
 
+/// True if this is the manifest of a copy. It says so from the beginning.
+fn is_copy(manifest: &Path) -> bool {
+    let mut json = Vec::new();
+    let read = regular_file::open(manifest)
+        .and_then(|file| file.take(LARGEST_MANIFEST).read_to_end(&mut json));
+    read.is_ok() && Manifest::from_json(&json).is_ok_and(|manifest| manifest.copied.is_some())
+}
+
 #[cfg(test)]
 mod tests {
+    use fullbore_core::manifest::Copied;
     use fullbore_store::lock::ScanLock;
+    use fullbore_store::testing::{Store, StreamPlan};
 
     use super::*;
 
@@ -138,6 +158,29 @@ mod tests {
         assert_eq!(recordings.look(), None);
         std::fs::remove_dir_all(&path).unwrap();
         assert_eq!(recordings.look(), None);
+    }
+
+    #[test]
+    fn a_copy_that_arrives_is_no_recording() {
+        let store = Store::new(1);
+        let laid = store.lay_down("r1_a", &[StreamPlan::vdif("a")]);
+        let root = store.roots().remove(0);
+        let mut recordings = Recordings::on(&[root]);
+        let mut lock = ScanLock::take(&laid.manifest_path(0, 0)).unwrap();
+        let copied = Copied {
+            host: "far".into(),
+            key: String::new(),
+            begun: laid.manifest.armed,
+            completed: None,
+        };
+        let copy = Manifest { copied: Some(copied), ..laid.manifest.clone() };
+        lock.replace(&copy.to_json()).unwrap();
+        assert_eq!(recordings.look(), None);
+        drop(lock);
+        let mut lock = ScanLock::take(&laid.manifest_path(0, 0)).unwrap();
+        lock.replace(&laid.manifest.to_json()).unwrap();
+        let mut recordings = Recordings::on(&store.roots());
+        assert!(recordings.look().is_some());
     }
 
     #[test]

@@ -125,13 +125,17 @@ impl Machine {
         if self.limits.window.is_some_and(|window| !window.contains(last.second_of_day)) {
             return Allowance::Pause(Reason::OutsideWindow);
         }
-        if let Some(pause) = self.pause {
-            return Allowance::Pause(Reason::Recording(pause.signal));
+        match self.needed(at) {
+            Some(signal) => Allowance::Pause(Reason::Recording(signal)),
+            None => Allowance::Go(self.limits.rate),
         }
-        match last.recording && at.saturating_sub(last.at) > LATE {
-            true => Allowance::Pause(Reason::Recording(Signal::Busy)),
-            false => Allowance::Go(self.limits.rate),
-        }
+    }
+
+    /// Why a recorder needs the machine at this time, whatever the limits of the user are.
+    pub fn needed(&self, at: Duration) -> Option<Signal> {
+        let last = self.last.as_ref()?;
+        let late = last.recording && at.saturating_sub(last.at) > LATE;
+        self.pause.map(|pause| pause.signal).or(late.then_some(Signal::Busy))
     }
 
     /// Returns the signal that the recording needs the machine, if there is one. A pause lasts until the signals are

@@ -182,6 +182,21 @@ impl Governor {
         }
     }
 
+    /// Waits while a recorder on this host needs the machine, at most this long; true if none does. Limits of the user do
+    /// not count.
+    pub fn wait_for_recorder(&self, most: Duration) -> bool {
+        let deadline = Instant::now() + most;
+        let mut state = self.shared.lock();
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match state.machine.needed(self.shared.begun.elapsed()) {
+                None => return true,
+                Some(_) if left.is_zero() || state.closed => return false,
+                Some(_) => state = self.shared.sleep(state, left.min(PERIOD)),
+            }
+        }
+    }
+
     /// The allowance now.
     pub fn now(&self) -> Allowance {
         self.shared.lock().machine.allowance(self.shared.begun.elapsed())
@@ -294,7 +309,7 @@ mod tests {
             assert!(since.elapsed() < Duration::from_secs(5), "not paused");
             std::thread::sleep(Duration::from_millis(1));
         }
-        assert!(governor.is_recording());
+        assert!(governor.is_recording() && !governor.wait_for_recorder(Duration::ZERO));
         assert_eq!(governor.grant(1, Duration::ZERO), 0);
         // A recorder on a busy host may be late with its file, and so may be the watcher.
         let since = Instant::now();

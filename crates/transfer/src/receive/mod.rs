@@ -27,7 +27,7 @@ use crate::error::TransferError;
 use crate::protocol::{Message, Record, Refusal};
 use crate::session::{Conversation, PING_INTERVAL, POLL};
 
-pub use blocks::receive_blocks;
+pub use blocks::{Intake, receive_blocks};
 
 /// Time between two sync rounds.
 const ROUND: Duration = Duration::from_millis(250);

@@ -34,7 +34,7 @@ use crate::link;
 use crate::open_connections::{OpenConnection, OpenConnections};
 use crate::outgoing::Outgoing;
 use crate::protocol::{Message, Refusal, Role, VERSIONS, common_version};
-use crate::receive::{self, Arrival, Receiving, Taken, Terms};
+use crate::receive::{self, Arrival, Intake, Receiving, Taken, Terms};
 use crate::send::{self, Sending, Work};
 use crate::session::{GREETING, POLL, host_name, random_token, refuse};
 use admission::{Admission, Stranger};
@@ -568,7 +568,8 @@ impl Server {
         let result = match session {
             None => return refuse(channel, Refusal::NotAllowed, "there is no such transfer"),
             Some((Session::Arrival(arrival), _open)) => {
-                receive::receive_blocks(&arrival, channel, &peer.name)
+                let intake = Intake { governor: &self.governor, limited: false };
+                receive::receive_blocks(&arrival, channel, &peer.name, intake)
             }
             Some((Session::Work(work), _open)) => {
                 let connection = work.connection();

@@ -20,10 +20,10 @@ use crate::output::{self, Output};
 /// How a transfer uses its link.
 #[derive(Arguments, Clone, Debug)]
 pub struct LinkArgs {
-    /// The most that transfers send together, for example 2Gbit/s.
+    /// The most that transfers send or fetch together, for example 2Gbit/s.
     #[arg(long, value_name = "RATE", help_heading = "Link")]
     rate: Option<ByteRate>,
-    /// The time of day in which transfers send, UTC: 22:00-06:00.
+    /// The time of day in which transfers send or fetch, UTC: 22:00-06:00.
     #[arg(long, value_name = "FROM-UNTIL", help_heading = "Link")]
     window: Option<Window>,
     /// Congestion control of the connections [default: bbr on a WAN if the kernel offers it, else the system's].
