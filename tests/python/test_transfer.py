@@ -333,6 +333,8 @@ def test_a_scan_that_is_removed_ends_its_transfer(station, correlator):
         _, err = sending.communicate(timeout=PATIENCE)
         assert sending.returncode == FOUND and "was removed" in text(err), text(err)
         far.wait("failed", lambda told: told["scan"] == scan)
+    # Chunks are removed first and manifests last: what is gone already is not taken for lost.
+    assert correlator.ask("info", scan)["manifest"]["state"] == "recording"
 
 
 def test_an_incomplete_copy_is_named_as_one(station, correlator):

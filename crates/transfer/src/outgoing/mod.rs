@@ -211,7 +211,7 @@ impl Outgoing {
             result => result,
         };
         match unread {
-            Err(Unread::Lost(why)) => Err(self.judge(why)),
+            Err(Unread::Lost(why)) => Err(self.judge(block, why)),
             result => result,
         }
     }
@@ -319,12 +319,19 @@ impl Outgoing {
     }
 
     /// Decides whether a block that cannot be read is lost.
-    fn judge(&self, why: String) -> Unread {
+    fn judge(&self, block: BlockId, why: String) -> Unread {
         let follower = self.read_follower();
         if !follower.status().is_over() {
             return Unread::Later(why);
         }
-        match follower.scan().inventory.manifest_path.exists() {
+        let scan = follower.scan();
+        // The manifest is removed last. A file that was there when the scan was opened is not lost but being removed: the
+        // copy must not be sealed without it.
+        let found = location(scan, block).map(|(_, it)| it).filter(|it| it.is_readable());
+        let mut files = vec![scan.inventory.manifest_path.clone()];
+        files.extend(found.map(|it| scan.index_path(it)));
+        files.extend(found.map(|it| it.extent().path.to_path_buf()));
+        match files.iter().all(|path| path.exists()) {
             true => Unread::Lost(why),
             false => Unread::Removed,
         }

@@ -172,8 +172,12 @@ fn a_scan_that_was_removed_is_not_a_scan_with_lost_blocks() {
     let laid = store.lay_down("r1_a", &[StreamPlan::vdif("a")]);
     let outgoing = open(&store, &laid);
     outgoing.look().unwrap();
-    fs::remove_dir_all(laid.directory(0, 0)).unwrap();
     let mut memory = memory(&outgoing);
+    // Chunks go first.
+    fs::remove_file(laid.chunk_path(0, 1)).unwrap();
+    let removed = outgoing.fetch((0, 4), &mut memory);
+    assert!(matches!(removed, Err(Unread::Removed)), "{removed:?}");
+    fs::remove_dir_all(laid.directory(0, 0)).unwrap();
     let removed = outgoing.fetch((0, 0), &mut memory);
     assert!(matches!(removed, Err(Unread::Removed)), "{removed:?}");
 }
