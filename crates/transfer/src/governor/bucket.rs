@@ -8,6 +8,9 @@ use std::time::Duration;
 /// The size of the bucket as a part of the bytes of a second.
 const PART: u64 = 50;
 
+/// Fewer bytes are not granted, if more are wanted: each grant is a TLS record, with 22 bytes and a system call of its own.
+const LEAST: u64 = 16 << 10;
+
 /// A token bucket.
 #[derive(Clone, Debug)]
 pub struct Bucket {
@@ -34,6 +37,9 @@ impl Bucket {
         let full = u128::from(self.size) * NANO;
         self.tokens = (self.tokens + passed * u128::from(self.filling)).min(full);
         let granted = ((self.tokens / NANO) as u64).min(wanted);
+        if granted < wanted.min(LEAST).min(self.size.div_ceil(2)) {
+            return 0;
+        }
         self.tokens -= u128::from(granted) * NANO;
         granted
     }
@@ -74,6 +80,15 @@ mod tests {
                 let second = sent.iter().filter(|(at, _)| at >= from && *at < end);
                 let total: u64 = second.map(|(_, bytes)| bytes).sum();
                 prop_assert!(total <= cap, "{total} bytes in a second with a cap of {cap}");
+            }
+        }
+
+        #[test]
+        fn senders_that_ask_all_the_time_get_no_slivers(cap in 2_000_000u64..2_000_000_000) {
+            let mut bucket = Bucket::new(cap, Duration::ZERO);
+            for step in 0..10_000 {
+                let granted = bucket.take(1 << 20, Duration::from_micros(step));
+                prop_assert!(granted == 0 || granted >= LEAST, "{granted} bytes");
             }
         }
 
