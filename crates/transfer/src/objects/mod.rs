@@ -9,7 +9,7 @@
 //! ```
 //!
 //! - [`address`]: `s3://bucket/prefix` and its like
-//! - [`bucket`]: requests to an object store; the only place with an async runtime (`docs/decisions/0024-object-stores.md`)
+//! - [`bucket`]: requests to an object store; the only place with an async runtime (`docs/decisions/0025-object-stores.md`)
 //! - `tree`: the two documents above, and the names that a copy may have
 //! - `source`: a scan as files of a copy
 //! - `reading`: chunk files in parts, each block checked on its way
