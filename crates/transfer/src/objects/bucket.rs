@@ -70,6 +70,11 @@ impl Bucket {
     /// those of the environment.
     pub fn open(address: Address, patience: Duration) -> Result<Self, ObjectError> {
         install_tls();
+        if address.scheme() == ObjectStoreScheme::AmazonS3 && is_plain_and_not_allowed() {
+            let why = "its endpoint does not use TLS".to_owned();
+            let address = address.to_string();
+            return Err(ObjectError::Store { address, trouble: Trouble::PlainHttp, why });
+        }
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(THREADS)
             .thread_name("objects")
@@ -258,6 +263,14 @@ impl Bucket {
             Ok(())
         })
     }
+}
+
+/// True if the endpoint of S3 is not encrypted, and the environment does not permit that.
+fn is_plain_and_not_allowed() -> bool {
+    let of = |name: &str| std::env::var(name).unwrap_or_default().to_ascii_lowercase();
+    let endpoints = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"];
+    let plain = endpoints.iter().any(|name| of(name).starts_with("http://"));
+    plain && !["1", "true", "on", "yes", "y"].contains(&of("AWS_ALLOW_HTTP").as_str())
 }
 
 /// Chooses the cryptography of HTTPS: that of all other connections.
