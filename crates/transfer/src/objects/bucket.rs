@@ -49,6 +49,9 @@ pub(super) struct Found {
     pub bytes: u64,
 }
 
+/// Takes what was read of a range, or why it was not, and says whether to go on.
+type Take<'a> = dyn FnMut(Result<&[u8], ObjectError>) -> Result<bool, ObjectError> + 'a;
+
 /// A place in an object store.
 pub struct Bucket {
     address: Address,
@@ -234,7 +237,7 @@ impl Bucket {
     pub(super) fn read<'a>(
         &self,
         ranges: impl Iterator<Item = (&'a str, Range<u64>)>,
-        take: &mut dyn FnMut(Result<&[u8], ObjectError>) -> Result<bool, ObjectError>,
+        take: &mut Take<'_>,
     ) -> Result<(), ObjectError> {
         let requests = ranges.map(|(name, range)| {
             let (store, path, address) =

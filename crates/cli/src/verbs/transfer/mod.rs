@@ -26,7 +26,7 @@ use crate::output::{self, Output};
 #[derive(Arguments, Clone, Debug)]
 pub struct LinkArgs {
     /// The most that transfers send or fetch together, for example 2Gbit/s.
-    #[arg(long, value_name = "RATE", help_heading = "Link")]
+    #[arg(long, value_name = "RATE", value_parser = rate, help_heading = "Link")]
     rate: Option<ByteRate>,
     /// The time of day in which transfers send or fetch, UTC: 22:00-06:00.
     #[arg(long, value_name = "FROM-UNTIL", help_heading = "Link")]
@@ -34,6 +34,20 @@ pub struct LinkArgs {
     /// Congestion control of the connections [default: bbr on a WAN if the kernel offers it, else the system's].
     #[arg(long, value_name = "NAME", help_heading = "Link")]
     congestion: Option<String>,
+}
+
+/// The lowest rate of a transfer. Below it, the connections of a transfer would time out.
+const LOWEST: ByteRate = ByteRate(12_500);
+
+/// Parses a rate at which something is sent.
+fn rate(text: &str) -> Result<ByteRate, String> {
+    let rate: ByteRate = text.parse().map_err(|error| format!("{error}"))?;
+    if rate < LOWEST {
+        return Err(format!(
+            "{rate} is too low for a transfer: {LOWEST} or more, for example 2Gbit/s"
+        ));
+    }
+    Ok(rate)
 }
 
 impl LinkArgs {

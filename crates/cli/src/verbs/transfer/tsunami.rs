@@ -59,7 +59,7 @@ impl Offer {
         let server = Server::bind(self.address, self.settings.clone(), governor, stop, tell)
             .map_err(explained)?;
         let address = server.address()?;
-        if !output.event(&OfferJson::TsunamiListening { address }) {
+        if !output.event(&OfferJson::Listening { address }) {
             output::print_on(&format!("listening at {address} for Tsunami\n"));
         }
         Ok(server)
@@ -78,17 +78,20 @@ fn read(secret: Option<&Path>) -> anyhow::Result<Vec<u8>> {
 }
 
 #[derive(Serialize)]
-#[serde(tag = "event", rename_all = "kebab-case")]
+#[serde(tag = "event")]
 enum OfferJson<'a> {
-    TsunamiListening { address: SocketAddr },
-    TsunamiRefused { address: SocketAddr, why: &'a str },
-    TsunamiSent { address: SocketAddr, name: &'a str, bytes: u64, resent_blocks: u64, seconds: f64 },
+    #[serde(rename = "tsunami-listening")]
+    Listening { address: SocketAddr },
+    #[serde(rename = "tsunami-refused")]
+    Refused { address: SocketAddr, why: &'a str },
+    #[serde(rename = "tsunami-sent")]
+    Sent { address: SocketAddr, name: &'a str, bytes: u64, resent_blocks: u64, seconds: f64 },
 }
 
 fn show(event: &Event, output: Output) {
     let json = match event {
-        Event::Refused { address, why } => OfferJson::TsunamiRefused { address: *address, why },
-        Event::Sent { address, name, bytes, resent, seconds } => OfferJson::TsunamiSent {
+        Event::Refused { address, why } => OfferJson::Refused { address: *address, why },
+        Event::Sent { address, name, bytes, resent, seconds } => OfferJson::Sent {
             address: *address,
             name,
             bytes: *bytes,
