@@ -321,6 +321,8 @@ def test_a_scan_that_is_removed_ends_its_transfer(station, correlator):
         while relay.up < 4_000_000:
             assert sending.poll() is None, sending.communicate()
             time.sleep(0.01)
+        again = station.run("send", scan, f"fullbore://127.0.0.1:{relay.port}", code=FOUND)
+        assert "being sent there by another process" in text(again.stderr), text(again.stderr)
         station.run("rm", scan, "--yes")
         _, err = sending.communicate(timeout=PATIENCE)
         assert sending.returncode == FOUND and "was removed" in text(err), text(err)

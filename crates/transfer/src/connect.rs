@@ -17,6 +17,7 @@ use crate::channel::{Channel, Closer, LinkSettings, LinkStatus};
 use crate::connections::Connections;
 use crate::error::TransferError;
 use crate::governor::{Allowance, Governor, Limits, Reason};
+use crate::identity::folder::Claim;
 use crate::identity::{self, Destination, Fingerprint, Identity, Peers};
 use crate::link::{self, Probed};
 use crate::open_connections::{OpenConnection, OpenConnections};
@@ -167,6 +168,16 @@ impl Client {
         Ok((channel, name))
     }
 
+    /// Makes this process the one that sends a scan there.
+    fn claim(&self, scan: &ScanName) -> Result<Claim, TransferError> {
+        let key = match &self.destination.invitation {
+            Some(invitation) => invitation.key,
+            None => self.known()?.1,
+        };
+        let place = self.settings.config.join("sending").join(format!("{scan}@{}", key.hex()));
+        Claim::take(&place)?.ok_or_else(|| TransferError::AlreadySending { scan: scan.clone() })
+    }
+
     /// The address and the key of a known server, by its address or its name.
     fn known(&self) -> Result<(String, Fingerprint), TransferError> {
         let address = &self.destination.address;
@@ -184,6 +195,7 @@ impl Client {
         stop: &StopHandle,
         tell: &mut dyn FnMut(&Event),
     ) -> Result<Outcome, TransferError> {
+        let _claim = self.claim(scan)?;
         let mut carried = 0;
         self.again_and_again(stop, tell, |attempts, tell| {
             let opened = Outgoing::open(&self.settings.members, scan);

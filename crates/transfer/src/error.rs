@@ -82,6 +82,12 @@ pub enum TransferError {
     /// The receipt could not be kept beside the scan.
     #[error(transparent)]
     Receipt(#[from] copies::Error),
+    /// Another process sends the scan there.
+    #[error("{scan} is being sent there by another process")]
+    AlreadySending {
+        /// The scan.
+        scan: ScanName,
+    },
     /// The scan was removed while it was sent.
     #[error("{scan} was removed while it was sent")]
     Removed {

@@ -29,6 +29,28 @@ pub(crate) struct FolderLock {
     _file: File,
 }
 
+/// A folder that is there, and locked, as long as something is done by one process.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    path: PathBuf,
+    _lock: FolderLock,
+}
+
+impl Claim {
+    /// Takes the lock of the folder. Returns none if another process or thread has it.
+    pub fn take(path: &Path) -> Result<Option<Self>, IdentityError> {
+        let lock = Folder::open_or_create(path)?.try_lock(Duration::ZERO)?;
+        Ok(lock.map(|lock| Self { path: path.to_owned(), _lock: lock }))
+    }
+}
+
+impl Drop for Claim {
+    /// Removes the folder. One that stays locks nothing.
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
 impl Folder {
     /// Makes the directory with mode 0700 if it is missing. One that others may access is refused.
     pub fn open_or_create(path: &Path) -> Result<Self, IdentityError> {

@@ -69,6 +69,7 @@ impl From<TransferError> for Failure {
     fn from(error: TransferError) -> Self {
         let how = match &error {
             TransferError::Stopped => Ended::Stopped,
+            TransferError::AlreadySending { .. } => Ended::Later,
             // The other end is there, and can take other scans.
             TransferError::Refused {
                 refusal: Refusal::Busy | Refusal::NoRoom | Refusal::Failed,
