@@ -323,6 +323,8 @@ def test_a_scan_that_is_removed_ends_its_transfer(station, correlator):
             time.sleep(0.01)
         again = station.run("send", scan, f"fullbore://127.0.0.1:{relay.port}", code=FOUND)
         assert "being sent there by another process" in text(again.stderr), text(again.stderr)
+        assert "is being received from" in text(correlator.run("info", scan).stdout)
+        assert "receiving" in text(correlator.run("ls").stdout)
         station.run("rm", scan, "--yes")
         _, err = sending.communicate(timeout=PATIENCE)
         assert sending.returncode == FOUND and "was removed" in text(err), text(err)

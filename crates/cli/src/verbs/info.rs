@@ -243,7 +243,7 @@ fn follow(follower: &mut Follower, only: Option<&Name>, output: Output) -> anyho
             let scan = &follower.scan().manifest.scan;
             let change = Change { event: "durable", scan, live: &live };
             let above = if in_place && lines > 0 { back_over(lines) } else { String::new() };
-            let text = format!("{scan} {}\n", growing(&live));
+            let text = format!("{scan} {}\n", growing(&live, &follower.scan().manifest));
             lines = text.lines().count();
             output.tell(&change, || above + &text)?;
             told = Some(live);
@@ -264,21 +264,23 @@ fn back_over(lines: usize) -> String {
     format!("\x1b[{lines}F\x1b[J")
 }
 
-/// The progress of a scan that is being recorded.
-fn growing(live: &Live) -> String {
-    let what = if live.status == FollowState::Sealing {
-        "is being sealed after"
-    } else {
-        "has been recorded for"
+/// The progress of a scan that is being recorded, or received. How long a copy has been on its way, and the rate of
+/// its frames, are unknown.
+fn growing(live: &Live, manifest: &Manifest) -> String {
+    let bytes = ByteSize(live.streams.iter().map(|it| it.bytes).sum());
+    let rate = ByteRate(live.streams.iter().filter_map(|it| it.rate).map(|it| it.0).sum());
+    let seconds = live.running_seconds;
+    let mut text = match (manifest.incomplete_copy(), live.status) {
+        (Some(copied), _) => {
+            format!("is being received from {}: {bytes} durable\n", copied.host)
+        }
+        (None, FollowState::Sealing) => {
+            format!("is being sealed after {seconds:.1} s: {bytes} durable, {rate}\n")
+        }
+        (None, _) => {
+            format!("has been recorded for {seconds:.1} s: {bytes} durable, {rate}\n")
+        }
     };
-    let bytes: u64 = live.streams.iter().map(|it| it.bytes).sum();
-    let rate: u64 = live.streams.iter().filter_map(|it| it.rate).map(|it| it.0).sum();
-    let mut text = format!(
-        "{what} {:.1} s: {} durable, {}\n",
-        live.running_seconds,
-        ByteSize(bytes),
-        ByteRate(rate)
-    );
     let heading = ["stream", "blocks", "durable", "rate", "absent", "last block"];
     let row = |it: &Durable| {
         let unknown = || "–".to_owned();
@@ -350,7 +352,9 @@ fn in_short(scan: &Scan, info: &Info<'_>, paper: Paper) -> String {
         lines.map(|line| line + "\n").collect()
     };
     let mut text = match (&info.live, &info.completeness) {
-        (Some(live), _) => format!("{} {}{}", manifest.scan, growing(live), listed(&facts)),
+        (Some(live), _) => {
+            format!("{} {}{}", manifest.scan, growing(live, manifest), listed(&facts))
+        }
         (None, Some(completeness)) => {
             let streams = scan.streams.iter().filter_map(|stream| {
                 let account = stream.account.as_ref()?;
@@ -481,7 +485,7 @@ fn in_full(scan: &Scan, info: &Info<'_>, gaps: usize) -> String {
         text += &format!("\n  {}\n", completeness.explanation);
     }
     text += &match &info.live {
-        Some(live) => format!("{} {}", manifest.scan, growing(live)),
+        Some(live) => format!("{} {}", manifest.scan, growing(live, manifest)),
         None => format!("{} {}\n", manifest.scan, status(info)),
     };
     let stopped = manifest.stopped.map_or("(not stopped)".into(), |time| format!("{time:.3}"));

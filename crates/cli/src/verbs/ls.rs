@@ -6,7 +6,7 @@ use clap::Args as ClapArgs;
 use fullbore_core::completeness::Completeness;
 use fullbore_core::device::DeviceEnd;
 use fullbore_core::units::ByteSize;
-use fullbore_store::catalogue::{self, Entry};
+use fullbore_store::catalogue::{self, Entry, ScanState};
 use fullbore_transfer::objects::Address;
 
 use crate::account_table::columns;
@@ -17,10 +17,10 @@ use crate::verbs::scan_arg;
 
 /// List the scans of a store.
 ///
-/// One line per scan: its name; its state (recording, sealed, aborted, recovered; unsealed: its recorder died, or it is an
-/// incomplete copy;
-/// broken: no manifest can be read; run `fullbore recover` for the last two); the time of its first frame; its
-/// length; its size; the number of streams; whether it is complete, or how many frames it LOST; and the verdict of
+/// One line per scan: its name; its state (recording, receiving, sealed, aborted, recovered; unsealed: its recorder
+/// died, or it is an incomplete copy; broken: no manifest can be read; run `fullbore recover` for the last two); the
+/// time of its first frame; its length; its size; the number of streams; whether it is complete, or how many frames it
+/// LOST; and the verdict of
 /// its account, with the number of members that are not attached. The state also says if the scan is protected, and how
 /// many other hosts have sent receipts for copies (`fullbore info` checks them). Below the table, ls names those members, members
 /// that were away or failed during the recording, and redundancy that could not be made.
@@ -119,7 +119,11 @@ fn state(entry: &Entry) -> String {
         1 => ", 1 copy".to_owned(),
         copies => format!(", {copies} copies"),
     };
-    format!("{}{protected}{copies}", entry.state.as_str())
+    let state = match (entry.state, &entry.incomplete_from) {
+        (ScanState::Recording, Some(_)) => "receiving",
+        (state, _) => state.as_str(),
+    };
+    format!("{state}{protected}{copies}")
 }
 
 /// The verdict on the whole scan, with a remark if a part of it is not available.
