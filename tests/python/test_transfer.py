@@ -333,7 +333,7 @@ def test_a_scan_that_is_removed_ends_its_transfer(station, correlator):
     assert correlator.ask("info", scan)["manifest"]["state"] == "recording"
 
 
-def test_an_incomplete_copy_is_named_as_one(station, correlator):
+def test_an_incomplete_copy_is_named_as_one(tmp_path, station, correlator):
     """Its other end continues it: nobody is told to recover it, after which that is not possible any more."""
     scan = record(station, frames=20_000)
     with correlator.listen() as far, Relay(far.port) as relay:
@@ -353,6 +353,10 @@ def test_an_incomplete_copy_is_named_as_one(station, correlator):
             assert "copy" in told and socket.gethostname() in told, (words, told)
             assert "recorder died" not in told and "fullbore recover" not in told, (words, told)
         assert correlator.run("cat", scan, "--stream", stream, code=FOUND)
+        archive = Site(tmp_path, "archive")
+        invitation = pair(correlator, archive, far.address, "--fetch")
+        told = text(archive.run("receive", "--from", invitation, scan, code=FOUND).stderr)
+        assert "is itself an incomplete copy" in told, told
 
 
 def test_tls_1_2_and_plain_text_are_refused(correlator):

@@ -189,9 +189,9 @@ impl Forwarder {
         let until = Instant::now() + REST;
         *locked(&self.shared.until) = Some(until);
         self.shared.ending.store(true, Relaxed);
-        // A thread that hangs in a name lookup is left alone.
+        // A thread that hangs in a name lookup is left alone. All others end soon after `until`, and count until then.
         let patient = |thread: &JoinHandle<()>| {
-            while !thread.is_finished() && Instant::now() < until + LOOK {
+            while !thread.is_finished() && Instant::now() < until + REST {
                 std::thread::sleep(Duration::from_millis(2));
             }
         };

@@ -69,6 +69,14 @@ pub enum TransferError {
         /// The scan.
         scan: ScanName,
     },
+    /// The scan is itself a copy that has not arrived whole.
+    #[error("{scan} is itself an incomplete copy: {host} has not sent all of it")]
+    Incomplete {
+        /// The scan.
+        scan: ScanName,
+        /// The host that it comes from.
+        host: String,
+    },
     /// The receipt does not match the scan.
     #[error("the receipt of {peer} is for other data than {scan} has: {why}")]
     WrongReceipt {

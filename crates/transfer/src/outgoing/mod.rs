@@ -158,6 +158,11 @@ impl Outgoing {
         as_sent(&self.read_follower().scan().manifest)
     }
 
+    /// The host that an incomplete copy comes from, if the scan is one.
+    pub fn incomplete_from(&self) -> Option<String> {
+        self.read_follower().scan().manifest.incomplete_copy().map(|copied| copied.host.clone())
+    }
+
     /// The state of the scan at the last look.
     pub fn state(&self) -> FollowState {
         self.read_follower().status()

@@ -231,13 +231,23 @@ impl Work {
             }
             if state.is_over() && !sealing && self.schedule().is_complete() {
                 if state == FollowState::Died {
-                    let _ = talk.send(&Message::Bye);
-                    return Err(TransferError::Died { scan: self.scan.clone() });
+                    let error = self.died();
+                    let _ = talk.send(&refusal_of(&error));
+                    return Err(error);
                 }
                 self.seal(&mut talk)?;
                 sealing = true;
             }
             talk.keep_alive(PING_INTERVAL, sealing.then_some(SEAL_PATIENCE))?;
+        }
+    }
+
+    /// Why there is no seal to send.
+    fn died(&self) -> TransferError {
+        let scan = self.scan.clone();
+        match self.outgoing.incomplete_from() {
+            Some(host) => TransferError::Incomplete { scan, host },
+            None => TransferError::Died { scan },
         }
     }
 
@@ -373,7 +383,9 @@ pub fn keep_receipt(
 /// The refusal that tells a peer why this end gives up.
 pub(crate) fn refusal_of(error: &TransferError) -> Message {
     let refusal = match error {
-        TransferError::Outgoing(_) => Refusal::NoScan,
+        TransferError::Outgoing(_)
+        | TransferError::Died { .. }
+        | TransferError::Incomplete { .. } => Refusal::NoScan,
         _ => Refusal::Failed,
     };
     Message::Refuse { refusal, text: error.to_string() }
