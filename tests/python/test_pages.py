@@ -428,6 +428,9 @@ def test_the_commands_of_the_other_pages(machine):
     wait_until(lambda: "armed" in (machine.here / "record.log").read_text() if (machine.here / "record.log").exists() else False)
     recorder.stop(FOUND)
     machine.types("fullbore rm s_one --yes")
+    page.is_not_run("fullbore transfers add", "there is no correlator here: test_transfers.py runs a queue")
+    page.is_not_run("fullbore transfers run", "it runs until Ctrl-C")
+    machine.types(page.next("fullbore transfers"))
     page.ends()
 
     page = Page("docs/reference/events.md")
