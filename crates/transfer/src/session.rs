@@ -31,7 +31,7 @@ pub fn host_name() -> String {
 }
 
 /// Returns a token that nobody can guess.
-pub(crate) fn random_token() -> [u8; 16] {
+pub fn random_token() -> [u8; 16] {
     let mut token = [0; 16];
     let random = rustls::crypto::ring::default_provider().secure_random;
     random.fill(&mut token).expect("the kernel gives random bytes");
