@@ -246,10 +246,9 @@ impl Server {
                             say(&session::data_addresses(&here))?;
                         }
                         Action::Open(access, path) => {
-                            let opened = self.open(access, &path).map_err(|why| {
-                                self.refuse(address, &why);
-                                why
-                            });
+                            let opened = self
+                                .open(access, &path)
+                                .inspect_err(|why| self.refuse(address, why.as_str()));
                             let outcome = opened.map(|(opened, bytes)| {
                                 let id = opened.id.clone();
                                 open = Some(opened);

@@ -118,6 +118,20 @@ impl ServedFiles {
         Ok(listed)
     }
 
+    /// All streams of a scan as files. A stream with blocks missing is an error.
+    pub fn of_scan(&self, scan: &ScanName) -> Result<Vec<Listed>, FilesError> {
+        let opened = self.sealed(scan).ok_or_else(|| FilesError::NoSuchFile(scan.to_string()))?;
+        let streams = opened.manifest().streams;
+        let file = |(number, stream)| {
+            let name = file_name(scan, stream);
+            match Blocks::of(&opened, number) {
+                Some(blocks) => Ok(Listed { name, bytes: blocks.length }),
+                None => Err(FilesError::Unreadable { name, why: "blocks are missing".to_owned() }),
+            }
+        };
+        streams.iter().enumerate().map(file).collect()
+    }
+
     /// Opens a file.
     pub fn open(&self, name: &str) -> Result<ServedFile, FilesError> {
         let found = self.find(name);
@@ -359,6 +373,8 @@ mod tests {
         let listed = files.list().unwrap();
         assert_eq!(listed.len(), 2);
         assert_eq!(listed[0].name, "r1_a/a.vdif");
+        assert_eq!(files.of_scan(&"r1_a".parse().unwrap()).unwrap(), listed);
+        assert!(files.of_scan(&"r1_b".parse().unwrap()).is_err());
         for (listed, bytes) in listed.iter().zip(&laid.bytes) {
             let mut file = files.open(&listed.name).unwrap();
             assert_eq!((file.length(), listed.bytes), (bytes.len() as u64, bytes.len() as u64));

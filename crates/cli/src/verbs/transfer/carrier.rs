@@ -40,8 +40,10 @@ pub fn target(text: &str) -> Result<Target, String> {
 }
 
 /// A destination of `send`, for the queue.
+/// A destination that the queue does not take is one as text: `scheme` refuses it.
 pub fn of_destination(destination: &objects::Target) -> Target {
     match destination {
+        objects::Target::Etransfer(place) => Target { to: place.to_string(), secret: None },
         objects::Target::Objects(address) => Target { to: address.to_string(), secret: None },
         objects::Target::Site(site) => {
             let secret = site.invitation.as_ref().map(ToString::to_string);

@@ -1,6 +1,7 @@
 //! `send`, `receive`, `transfers` and `peers`: scans to and from other sites and object stores.
 
 mod carrier;
+mod etransfer;
 mod objects;
 pub mod peers;
 pub mod receive;

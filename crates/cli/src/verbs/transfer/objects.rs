@@ -20,6 +20,7 @@ use fullbore_transfer::receive::open_members;
 use serde::Serialize;
 
 use super::ProgressLine;
+use super::etransfer::Place;
 use crate::hint::explained;
 use crate::output::{self, FOUND, GOOD, Output};
 use crate::verbs::objects;
@@ -31,12 +32,17 @@ pub enum Target {
     Site(Destination),
     /// A place in an object store.
     Objects(Address),
+    /// A directory of a server that speaks etransfer.
+    Etransfer(Place),
 }
 
 impl FromStr for Target {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        if text.starts_with(Place::SCHEME) {
+            return text.parse().map(Self::Etransfer);
+        }
         match Address::is_meant(text) {
             true => text.parse().map(Self::Objects).map_err(|it| hint::with_causes(&it)),
             false => text.parse().map(Self::Site).map_err(|it| hint::with_causes(&it)),

@@ -10,16 +10,19 @@ use std::time::{Duration, Instant};
 use clap::Args as Arguments;
 use fullbore_core::hint;
 use fullbore_core::units::{ByteRate, ByteSize};
+use fullbore_etransfer::server::Server as EtransferServer;
+use fullbore_linux::stop_handle::StopHandle;
 use fullbore_transfer::connect::{Client, ClientSettings, Event, Fetched, Link, MOST_CONNECTIONS};
 use fullbore_transfer::files::AllowList;
 use fullbore_transfer::governor::Governor;
 use fullbore_transfer::identity::{self, DEFAULT_PORT, Destination};
 use fullbore_transfer::objects::Address;
 use fullbore_transfer::server::{Server, ServerEvent, ServerSettings};
+use fullbore_transfer::tsunami::server::Server as TsunamiServer;
 use serde::Serialize;
 
 use super::objects::{self, Target};
-use super::{LinkArgs, ProgressLine, is_about_this_scan, tsunami};
+use super::{LinkArgs, ProgressLine, etransfer, is_about_this_scan, tsunami};
 use crate::hint::explained;
 use crate::output::{self, FOUND, GOOD, Output};
 use crate::store_arg::StoreArg;
@@ -47,6 +50,12 @@ use crate::verbs::sending;
 /// offers the sealed scans as files to the program tsunami, or fetches files from
 /// tsunamid. That protocol has no encryption, no checksums, and no resume.
 ///
+///   fullbore receive --etransfer 0.0.0.0:4004 --allow 192.0.2.0/24 --incoming DIR
+///   fullbore receive --from etransfer://station/data/ NAME --to DIR
+///
+/// offers the sealed scans to the program etc, and takes files from it; or fetches
+/// files from etd. That protocol resumes, but has no encryption and no checksums.
+///
 /// Each block is checked when it arrives and is durable before it is acknowledged.
 /// A scan that arrives is a scan from its first block on; it is sealed when all of it
 /// is here. An interrupted transfer continues where it was.
@@ -56,25 +65,25 @@ use crate::verbs::sending;
 #[derive(Arguments, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
-    /// The scans to fetch: a name, or an unambiguous beginning of it. From tsunami://, the names of files.
+    /// The scans to fetch: a name, or an unambiguous beginning of it. From tsunami:// and etransfer://, the names of files.
     #[arg(value_name = "SCAN", requires = "from")]
     scan: Vec<String>,
     #[command(flatten)]
     store: StoreArg,
-    /// The address to listen at [default: 127.0.0.1:4780, or not at all with --tsunami].
+    /// The address to listen at [default: 127.0.0.1:4780, or not at all with --tsunami or --etransfer].
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = address)]
     listen: Option<SocketAddr>,
     /// Exit after this many scans.
     #[arg(long, value_name = "N", conflicts_with = "from")]
     scans: Option<u64>,
-    /// Fetch from this site: fullbore://HOST[:PORT], an invitation, or tsunami://HOST[:PORT]; or from an object store:
-    /// s3://BUCKET/PREFIX.
+    /// Fetch from this site: fullbore://HOST[:PORT], an invitation, tsunami://HOST[:PORT], or
+    /// etransfer://HOST[:PORT]/DIRECTORY/; or from an object store: s3://BUCKET/PREFIX.
     #[arg(long, value_name = "SITE", conflicts_with = "listen")]
     from: Option<Origin>,
-    /// List the scans of the site or the object store.
+    /// List the scans of the site or the object store. With etransfer://HOST/PATTERN, list the files that match.
     #[arg(long, requires = "from", conflicts_with = "scan")]
     list: bool,
-    /// The directory for files from tsunami://.
+    /// The directory for files from tsunami:// or etransfer://.
     #[arg(long, value_name = "DIR", requires = "from")]
     to: Option<PathBuf>,
     /// Offer the sealed scans to programs that speak Tsunami, at this address.
@@ -85,6 +94,17 @@ pub struct Args {
         help_heading = "Other protocols"
     )]
     tsunami: Option<SocketAddr>,
+    /// Offer the sealed scans to programs that speak etransfer, at this address.
+    #[arg(
+        long,
+        value_name = "ADDRESS:PORT",
+        conflicts_with = "from",
+        help_heading = "Other protocols"
+    )]
+    etransfer: Option<SocketAddr>,
+    /// Take files that programs send by etransfer, into this directory.
+    #[arg(long, value_name = "DIR", requires = "etransfer", help_heading = "Other protocols")]
+    incoming: Option<PathBuf>,
     /// The networks that may connect with another protocol; needed unless it listens on this host alone.
     #[arg(long, value_name = "CIDR[,CIDR…]", help_heading = "Other protocols")]
     allow: Option<AllowList>,
@@ -118,12 +138,20 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         Some(Origin::Scans(target)) => {
             anyhow::ensure!(
                 args.to.is_none(),
-                "--to is for files from tsunami://\n  scans go into the store: --store"
+                "--to is for files from tsunami:// and etransfer://\n  scans go into the store: --store"
             );
             match target {
                 Target::Site(site) => fetch(&args, site, output),
                 Target::Objects(address) => fetch_copies(&args, address, output),
+                Target::Etransfer(_) => unreachable!("it is an origin of its own"),
             }
+        }
+        Some(Origin::Etransfer(place)) if args.list => {
+            etransfer::list(&place, args.patience, output)
+        }
+        Some(Origin::Etransfer(place)) => {
+            let wishes = etransfer::Wishes { limits: args.link.limits(), patience: args.patience };
+            etransfer::fetch(&place, &args.scan, args.to.as_deref(), wishes, output)
         }
         Some(Origin::Tsunami(host)) => tsunami::fetch(&wanted(&args), &host, output),
         None => listen(&args, output),
@@ -135,12 +163,16 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
 enum Origin {
     Scans(Target),
     Tsunami(String),
+    Etransfer(etransfer::Place),
 }
 
 impl FromStr for Origin {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        if text.starts_with(etransfer::Place::SCHEME) {
+            return text.parse().map(Self::Etransfer);
+        }
         match text.strip_prefix("tsunami://") {
             Some(host) => Ok(Self::Tsunami(host.trim_end_matches('/').to_owned())),
             None => text.parse().map(Self::Scans),
@@ -181,18 +213,12 @@ enum ServerJson<'a> {
 
 fn listen(args: &Args, output: Output) -> anyhow::Result<ExitCode> {
     let members = args.store.members()?;
-    let offer = match args.tsunami {
-        Some(address) => {
-            let allow = args.allow.as_ref();
-            let secret = args.tsunami_secret_file.as_deref();
-            Some(tsunami::Offer::new(address, allow, secret, members.clone())?)
-        }
-        None => None,
-    };
+    let offers = Offers::new(args, &members)?;
     let stop = crate::signals::stop_handle()?;
-    if let (Some(offer), None) = (&offer, args.listen) {
-        let governor = Governor::start_on(args.link.limits(), &members);
-        offer.start(Arc::new(governor), stop, output)?.run();
+    if offers.any() && args.listen.is_none() {
+        let governor = Arc::new(Governor::start_on(args.link.limits(), &members));
+        let beside = offers.start(&governor, &stop, output)?;
+        std::thread::scope(|scope| beside.run(scope));
         return Ok(ExitCode::from(GOOD));
     }
     let settings = ServerSettings {
@@ -222,17 +248,70 @@ fn listen(args: &Args, output: Output) -> anyhow::Result<ExitCode> {
     if !output.event(&ServerJson::Listening { address, key: key.clone() }) {
         output::print_on(&format!("listening at {address}, key {key}\n"));
     }
-    let beside = match &offer {
-        Some(offer) => Some(offer.start(server.governor(), stop, output)?),
-        None => None,
-    };
+    let beside = offers.start(&server.governor(), &stop, output)?;
     std::thread::scope(|scope| {
-        if let Some(beside) = &beside {
-            scope.spawn(|| beside.run());
-        }
+        beside.run(scope);
         server.run().map_err(explained)
     })?;
     Ok(ExitCode::from(GOOD))
+}
+
+/// The other protocols that were asked for.
+struct Offers {
+    tsunami: Option<tsunami::Offer>,
+    etransfer: Option<etransfer::Offer>,
+}
+
+/// Their servers.
+struct Beside {
+    tsunami: Option<Arc<TsunamiServer>>,
+    etransfer: Option<Arc<EtransferServer>>,
+}
+
+impl Offers {
+    fn new(args: &Args, members: &[PathBuf]) -> anyhow::Result<Self> {
+        let allow = args.allow.as_ref();
+        let secret = args.tsunami_secret_file.as_deref();
+        let tsunami = args.tsunami.map(|it| tsunami::Offer::new(it, allow, secret, members.into()));
+        let incoming = args.incoming.as_deref();
+        let etransfer =
+            args.etransfer.map(|it| etransfer::Offer::new(it, allow, incoming, members.into()));
+        Ok(Self { tsunami: tsunami.transpose()?, etransfer: etransfer.transpose()? })
+    }
+
+    fn any(&self) -> bool {
+        self.tsunami.is_some() || self.etransfer.is_some()
+    }
+
+    fn start(
+        &self,
+        governor: &Arc<Governor>,
+        stop: &Arc<StopHandle>,
+        output: Output,
+    ) -> anyhow::Result<Beside> {
+        let common = || (governor.clone(), stop.clone());
+        let tsunami = self.tsunami.as_ref().map(|it| {
+            let (governor, stop) = common();
+            it.start(governor, stop, output)
+        });
+        let etransfer = self.etransfer.as_ref().map(|it| {
+            let (governor, stop) = common();
+            it.start(governor, stop, output)
+        });
+        Ok(Beside { tsunami: tsunami.transpose()?, etransfer: etransfer.transpose()? })
+    }
+}
+
+impl Beside {
+    /// Serves, each in a thread of its own.
+    fn run<'a>(&'a self, scope: &'a std::thread::Scope<'a, '_>) {
+        if let Some(server) = &self.tsunami {
+            scope.spawn(|| server.run());
+        }
+        if let Some(server) = &self.etransfer {
+            scope.spawn(|| server.run());
+        }
+    }
 }
 
 fn show(event: &ServerEvent, line: &mut ProgressLine, output: Output) {

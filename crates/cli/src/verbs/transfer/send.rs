@@ -15,7 +15,7 @@ use fullbore_transfer::identity;
 use serde::Serialize;
 
 use super::objects::{self, Target};
-use super::{LinkArgs, ProgressLine, carrier, is_about_this_scan, transfers};
+use super::{LinkArgs, ProgressLine, carrier, etransfer, is_about_this_scan, transfers};
 use crate::hint::explained;
 use crate::output::{self, FOUND, GOOD, Output};
 use crate::store_arg::StoreArg;
@@ -52,6 +52,11 @@ use crate::verbs::{scan_arg, sending};
 /// `fullbore verify`, `info`, `ls` and `cat` read the copy in place, and `fullbore
 /// receive --from s3://bucket/prefix` brings it back.
 ///
+///   fullbore send r1234_no0001 etransfer://correlator/data/
+///
+/// sends each stream of a sealed scan as a file SCAN_STREAM.vdif to etd, and resumes.
+/// That protocol has no encryption and no checksums, so there is no receipt.
+///
 /// With --queue, the scans are added to the queue of `fullbore transfers`, whose
 /// runner sends them, and send returns at once.
 ///
@@ -63,13 +68,17 @@ pub struct Args {
     /// The scans (SESSION_SCAN, or an unambiguous beginning of it), or a session for all of its scans.
     #[arg(required = true, value_name = "SCAN")]
     scan: Vec<String>,
-    /// The other site: fullbore://HOST[:PORT], or an invitation; or an object store: s3://BUCKET/PREFIX.
+    /// The other site: fullbore://HOST[:PORT], or an invitation; an object store: s3://BUCKET/PREFIX; or a
+    /// directory of an etransfer server: etransfer://HOST[:PORT]/DIRECTORY/.
     #[arg(required = true, value_name = "DESTINATION")]
     destination: Target,
     /// Read everything back from the object store, and compare it with the index, before the receipt is kept. Where the
     /// store checks no checksums itself (all but S3), this is done in any case.
     #[arg(long, help_heading = "Link")]
     read_back: bool,
+    /// Replace files at an etransfer server, instead of sending the rest of them.
+    #[arg(long, help_heading = "Link")]
+    overwrite: bool,
     #[command(flatten)]
     store: StoreArg,
     #[command(flatten)]
@@ -111,7 +120,16 @@ struct SentJson {
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let members = args.store.members()?;
     let scans = scans(&members, &args.scan)?;
+    let by_etransfer = matches!(args.destination, Target::Etransfer(_));
+    anyhow::ensure!(
+        by_etransfer || !args.overwrite,
+        "--overwrite is for etransfer://: elsewhere, scans are never overwritten"
+    );
     if args.queue {
+        anyhow::ensure!(
+            !by_etransfer,
+            "the queue has no transfers by etransfer: send without --queue"
+        );
         let wishes = args.link.wishes(args.priority.unwrap_or(0));
         return transfers::add(
             members,
@@ -131,6 +149,13 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
                 read_back: args.read_back,
             };
             return objects::send(sending, &scans, output);
+        }
+        Target::Etransfer(_) if args.read_back => {
+            anyhow::bail!("--read-back is for object stores: etransfer has no checksums")
+        }
+        Target::Etransfer(place) => {
+            let wishes = etransfer::Wishes { limits: args.link.limits(), patience: args.patience };
+            return etransfer::send(&place, members, &scans, args.overwrite, wishes, output);
         }
         Target::Site(_) if args.read_back => {
             anyhow::bail!("--read-back is for object stores: a site checks every block itself")
