@@ -11,7 +11,7 @@ use fullbore_transfer::files::ServedFile;
 use fullbore_transfer::governor::Governor;
 
 use crate::carry::Carrier;
-use crate::codec::{DataAddress, Header, Lines, Mode};
+use crate::codec::{DataAddress, Header, Lines, Mode, is_id};
 use crate::error::EtransferError;
 use crate::part::{Part, fetched_name};
 use crate::wire::Wire;
@@ -19,6 +19,9 @@ use crate::{DEFAULT_PORT, SILENCE};
 
 /// The longest line of a server: a path has at most half of it.
 const LONGEST_REPLY: usize = 8192;
+
+/// A server answers a request within this time.
+const ANSWER: Duration = Duration::from_secs(60);
 
 /// The most files in a listing.
 const MOST_FILES: usize = 65_536;
@@ -50,7 +53,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to `HOST[:PORT]`. The server may pause for `patience`.
+    /// Connects to `HOST[:PORT]`. The server may pause for `patience` in a transfer.
     pub fn connect(
         host: &str,
         patience: Duration,
@@ -229,7 +232,9 @@ impl Client {
             }
             let is_over = || self.stop.is_requested();
             let wire = Wire::new(&self.stream, &is_over).map_err(|source| self.lost(source))?;
-            let read = wire.read(&mut bytes, self.patience).map_err(|source| self.lost(source));
+            let read = wire
+                .read(&mut bytes, ANSWER.min(self.patience))
+                .map_err(|source| self.lost(source));
             match self.or_stopped(read)? {
                 0 => return Err(self.lost(io::ErrorKind::UnexpectedEof.into())),
                 count => self.lines.push(&bytes[..count]),
@@ -273,9 +278,7 @@ impl Client {
             let line = self.line()?;
             match line.split_once(':') {
                 Some((key, value)) if key.eq_ignore_ascii_case("uuid") => {
-                    let right =
-                        !value.is_empty() && value.bytes().all(|it| it.is_ascii_alphanumeric());
-                    id = right.then(|| value.to_owned());
+                    id = is_id(value).then(|| value.to_owned());
                 }
                 Some((key, value)) if key.eq_ignore_ascii_case(field) => {
                     number = value.trim().parse::<u64>().ok();

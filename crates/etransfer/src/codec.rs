@@ -151,6 +151,11 @@ impl Request {
     }
 }
 
+/// Ids are letters and digits.
+pub fn is_id(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|it| it.is_ascii_alphanumeric())
+}
+
 /// A number without a sign.
 fn number(text: &str) -> Option<u64> {
     text.bytes().all(|it| it.is_ascii_digit()).then(|| text.parse().ok())?
@@ -246,7 +251,7 @@ impl Header {
             let (key, value) = field.split_once(':')?;
             let value = value.trim().trim_matches('"');
             match key.trim().to_ascii_lowercase().as_str() {
-                "uuid" => id = Some(value.to_owned()).filter(|it| !it.is_empty()),
+                "uuid" => id = Some(value.to_owned()).filter(|it| is_id(it)),
                 "sz" => bytes = Some(number(value)?),
                 "push" => push = value == "1" || return None,
                 _ => {}
@@ -322,7 +327,15 @@ mod tests {
         assert_eq!(header(true).to_string(), "{ uuid:aB3, push:1, sz:7}");
         let endless = [b'{'; LONGEST_HEADER];
         assert_eq!(Header::parse(&endless[1..]), Ok(None));
-        let wrong = ["x", "{}", "{uuid:a}", "{sz:1}", "{uuid:a,sz:-1}", "{uuid:a,sz:1,push:2}"];
+        let wrong = [
+            "x",
+            "{}",
+            "{uuid:a}",
+            "{sz:1}",
+            "{uuid:a,sz:-1}",
+            "{uuid:a,sz:1,push:2}",
+            "{uuid:a b,sz:1}",
+        ];
         for text in wrong.into_iter().map(str::as_bytes).chain([&endless[..], b"{\xff:1}"]) {
             assert_eq!(Header::parse(text), Err(CodecError::Header), "{text:?}");
         }
