@@ -222,13 +222,17 @@ impl Session {
     }
 
     fn request(&mut self, name: &[u8], actions: &mut Vec<Action>) {
-        let text = String::from_utf8_lossy(name).into_owned();
-        if text == ALL || text == DIRECTORY {
-            self.stage = Stage::Listing { sizes: text == DIRECTORY };
-            actions.push(Action::List);
-        } else {
-            self.stage = Stage::Opening;
-            actions.push(Action::Open(text));
+        match str::from_utf8(name) {
+            Ok(text @ (ALL | DIRECTORY)) => {
+                self.stage = Stage::Listing { sizes: text == DIRECTORY };
+                actions.push(Action::List);
+            }
+            Ok(text) => {
+                self.stage = Stage::Opening;
+                actions.push(Action::Open(text.to_owned()));
+            }
+            // No file of a store has such a name.
+            Err(_) => actions.push(Action::Send(vec![NOT_READABLE])),
         }
     }
 
@@ -361,6 +365,18 @@ mod tests {
             sent(&[0]),
         ];
         assert_eq!(actions, expected);
+    }
+
+    #[test]
+    fn a_name_that_is_not_utf8_is_not_readable_and_does_not_grow() {
+        let mut session = begin();
+        let mut said = REVISION.to_be_bytes().to_vec();
+        said.extend_from_slice(&codec::proof(&CHALLENGE, b"kitten"));
+        session.step(&said);
+        let name = [&[0xff; LONGEST_NAME][..], b"\n"].concat();
+        assert_eq!(session.step(&name), [Action::Send(vec![NOT_READABLE])]);
+        let next = session.step(b"c.vdif\n");
+        assert_eq!(next, [Action::Open("c.vdif".to_owned())]);
     }
 
     #[test]
