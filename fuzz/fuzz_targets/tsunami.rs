@@ -3,8 +3,8 @@
 #![no_main]
 
 use fullbore_transfer::files::Listed;
-use fullbore_transfer::tsunami::codec::{self, CHALLENGE_BYTES, LONGEST_NAME, REVISION};
-use fullbore_transfer::tsunami::session::{Action, Session};
+use fullbore_tsunami::codec::{self, CHALLENGE_BYTES, LONGEST_NAME, REVISION};
+use fullbore_tsunami::session::{Action, Session};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| check(bytes));
 

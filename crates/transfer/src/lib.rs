@@ -18,7 +18,6 @@
 //! - [`send`], [`receive`]: the two ends of a transfer, whichever of them connected
 //! - [`queue`]: transfers as jobs that outlive processes
 //! - [`files`]: the sealed scans as plain files, for the protocols of other programs
-//! - [`tsunami`]: Tsunami-UDP, as a server of these files and as a client
 //! - [`connect`], [`server`]: the end that connects, and the end that listens
 //!
 //! Either end can connect (`docs/decisions/0023-transfer.md`). It may open sockets, and read and write scans through
@@ -43,4 +42,3 @@ pub mod schedule;
 pub mod send;
 pub mod server;
 pub mod session;
-pub mod tsunami;

@@ -18,7 +18,7 @@ use fullbore_transfer::governor::Governor;
 use fullbore_transfer::identity::{self, DEFAULT_PORT, Destination};
 use fullbore_transfer::objects::Address;
 use fullbore_transfer::server::{Server, ServerEvent, ServerSettings};
-use fullbore_transfer::tsunami::server::Server as TsunamiServer;
+use fullbore_tsunami::server::Server as TsunamiServer;
 use serde::Serialize;
 
 use super::objects::{self, Target};

@@ -12,9 +12,9 @@ use fullbore_linux::stop_handle::StopHandle;
 use fullbore_transfer::connect::Link;
 use fullbore_transfer::files::{AllowList, ServedFiles};
 use fullbore_transfer::governor::Governor;
-use fullbore_transfer::tsunami::client::{Client, Fetched};
-use fullbore_transfer::tsunami::server::{Event, Server, Settings};
-use fullbore_transfer::tsunami::{DEFAULT_RATE, DEFAULT_SECRET};
+use fullbore_tsunami::client::{Client, Fetched};
+use fullbore_tsunami::server::{Event, Server, Settings};
+use fullbore_tsunami::{DEFAULT_RATE, DEFAULT_SECRET};
 use serde::Serialize;
 
 use super::ProgressLine;

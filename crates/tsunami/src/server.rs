@@ -10,16 +10,16 @@ use fullbore_linux::stop_handle::StopHandle;
 use fullbore_linux::sys::send::{Destination, MOST_PACKETS, Sender};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::SILENCE;
-use super::codec::{
+use crate::SILENCE;
+use crate::codec::{
     CHALLENGE_BYTES, Feedback, FileHead, HEAD_BYTES, Kind, Parameters, encode_head,
 };
-use super::error::TsunamiError;
-use super::pace::{Next, Pace};
-use super::session::{Action, Session};
-use crate::files::{AllowList, ServedFile, ServedFiles};
-use crate::governor::{self, Governor};
-use crate::session::random_token;
+use crate::error::TsunamiError;
+use crate::pace::{Next, Pace};
+use crate::session::{Action, Session};
+use fullbore_transfer::files::{AllowList, ServedFile, ServedFiles};
+use fullbore_transfer::governor::{self, Governor};
+use fullbore_transfer::session::random_token;
 
 /// Clients at one time.
 const MOST_CLIENTS: usize = 8;

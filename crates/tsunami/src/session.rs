@@ -2,11 +2,11 @@
 
 use subtle::ConstantTimeEq;
 
-use super::codec::{
+use crate::codec::{
     self, ALL, BAD_PROOF, CHALLENGE_BYTES, DIRECTORY, Feedback, FileHead, GOOD, Inbox,
     LONGEST_NAME, NOT_READABLE, Parameters, REVISION,
 };
-use crate::files::Listed;
+use fullbore_transfer::files::Listed;
 
 /// What the server has to do.
 #[derive(Clone, Debug, PartialEq, Eq)]

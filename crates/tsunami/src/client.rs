@@ -11,14 +11,14 @@ use fullbore_linux::stop_handle::StopHandle;
 use fullbore_linux::sys::receive::{Listen, Received, Receiver};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::codec::{
+use crate::codec::{
     self, CHALLENGE_BYTES, DIRECTORY, Feedback, FileHead, GOOD, HEAD_BYTES, LARGEST_BLOCK,
     LONGEST_NAME, Parameters, REVISION, decode_head,
 };
-use super::error::TsunamiError;
-use super::fetching::{Fetching, MOST_BLOCKS, State};
-use super::{DEFAULT_PORT, SILENCE};
-use crate::files::Listed;
+use crate::error::TsunamiError;
+use crate::fetching::{Fetching, MOST_BLOCKS, State};
+use crate::{DEFAULT_PORT, SILENCE};
+use fullbore_transfer::files::Listed;
 
 /// The usual receive buffer of the protocol.
 const BUFFER_BYTES: usize = 20 << 20;

@@ -14,7 +14,9 @@
 //! - [`server`], [`client`]: the sockets and threads around them
 //!
 //! The protocol has neither encryption nor checksums, and no resume. The secret of its handshake is known to everybody
-//! unless both ends set another one.
+//! unless both ends set another one. The crate may open sockets, write the files that it fetches, and read scans through
+//! `fullbore_transfer::files`. It uses blocking threads, and lets recording come first as `fullbore_transfer::governor`
+//! says.
 
 pub mod client;
 pub mod codec;

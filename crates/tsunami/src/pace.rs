@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::SILENCE;
-use super::codec::{Feedback, Kind, Parameters};
+use crate::SILENCE;
+use crate::codec::{Feedback, Kind, Parameters};
 
 /// The longest gap between two blocks, in µs.
 const LONGEST_GAP: f64 = 10_000.0;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::codec::{Feedback, Kind};
-use super::{REPORT, SILENCE};
+use crate::codec::{Feedback, Kind};
+use crate::{REPORT, SILENCE};
 
 /// The most blocks of a file, so that the list of those that are here takes 32 MiB.
 pub const MOST_BLOCKS: u32 = 1 << 28;
@@ -214,8 +214,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::tsunami::codec::Parameters;
-    use crate::tsunami::pace::{Next, Pace};
+    use crate::codec::Parameters;
+    use crate::pace::{Next, Pace};
 
     const MS: Duration = Duration::from_millis(1);
 
