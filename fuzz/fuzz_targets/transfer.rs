@@ -33,7 +33,7 @@ fn framed(mut bytes: &[u8]) -> Vec<u8> {
         let length = usize::from(u16::from_le_bytes([low, high])).min(rest.len());
         let (body, next) = rest.split_at(length);
         stream.extend_from_slice(&(1 + length as u32).to_le_bytes());
-        stream.push(1 + kind % 21);
+        stream.push(1 + kind % 22);
         stream.extend_from_slice(body);
         bytes = next;
     }

@@ -20,6 +20,7 @@ use fullbore_store::diagnostics::{Diagnostic, DiagnosticKind};
 use fullbore_store::inventory::{
     self, Copy, Inventory, MemberFiles, is_let_go, is_of_scan, latest, open_roots,
 };
+use fullbore_store::landing::HELD_FILE;
 use fullbore_store::lock::{self, ScanLock};
 use fullbore_store::partial_blocks::litter_in;
 use fullbore_store::protection::{PROTECTED_FILE, is_protected};
@@ -313,7 +314,7 @@ impl Removed {
             self.file(&path)?;
         }
         let names =
-            [SPARE_FILE, INDEX_FILE, ACCOUNT_FILE, MARKERS_FILE, COPIES_FILE, MANIFEST_FILE];
+            [HELD_FILE, SPARE_FILE, INDEX_FILE, ACCOUNT_FILE, MARKERS_FILE, COPIES_FILE, MANIFEST_FILE];
         for name in names {
             let path = side.join(name);
             self.file(&path.with_extension("new"))?;

@@ -55,6 +55,14 @@ pub enum TransferError {
         /// For this long.
         seconds: u64,
     },
+    /// The other end answers, and no block becomes durable there.
+    #[error("{peer} has made no block durable for {seconds} s")]
+    Stalled {
+        /// The other end.
+        peer: String,
+        /// For this long.
+        seconds: u64,
+    },
     /// The other end closed the connection before the transfer was complete.
     #[error("{peer} ended the transfer")]
     Ended {
@@ -143,7 +151,7 @@ impl TransferError {
         match self {
             Self::Channel(ChannelError::Tls { source: rustls::Error::DecryptError, .. }) => true,
             Self::Channel(error) => error.may_pass(),
-            Self::Silent { .. } | Self::Ended { .. } => true,
+            Self::Silent { .. } | Self::Stalled { .. } | Self::Ended { .. } => true,
             Self::Refused { refusal, .. } => {
                 matches!(refusal, Refusal::Busy | Refusal::NoRoom | Refusal::Failed)
             }
@@ -171,7 +179,7 @@ impl Hint for TransferError {
             Self::Died { scan } => {
                 Some(format!("`fullbore recover {scan}`, then send it again: only the rest is sent").into())
             }
-            Self::Stopped | Self::Silent { .. } | Self::Ended { .. } => {
+            Self::Stopped | Self::Silent { .. } | Self::Stalled { .. } | Self::Ended { .. } => {
                 Some("the same command continues: only blocks that are not durable there are sent".into())
             }
             _ => None,

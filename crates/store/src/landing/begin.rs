@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex};
@@ -108,7 +108,7 @@ fn begin_new(
     check_room(&places, bytes)?;
     let members = places.iter().map(|place| validate::listed(&place.member)).collect();
     let manifest = validate::arriving(sent, members, copied);
-    let mut rounds = Rounds { manifest, locks: Vec::new(), indexes: Vec::new(), sealed: None };
+    let mut rounds = Rounds { manifest, locks: Vec::new(), sealed: None };
     if let Err(error) = make_missing(&places, &mut rounds) {
         // Another scan took the name on a member in the meantime. The first error is the one to report.
         let _ = discard(&places, &rounds);
@@ -220,20 +220,22 @@ fn go_on(
         .unwrap_or(copied.begun);
     let members = places.iter().map(|place| validate::listed(&place.member)).collect();
     let manifest = validate::arriving(sent, members, copied);
-    let mut rounds = Rounds { manifest, locks, indexes: Vec::new(), sealed: None };
+    let mut rounds = Rounds { manifest, locks, sealed: None };
     let mut state = State::default();
-    let mut durable = 0;
+    let mut there = 0;
     for (number, stream) in rounds.manifest.streams.iter().enumerate() {
-        let (stream, indexes, stored) =
+        let (stream, stored) =
             restore(&places, &rounds.manifest, number as u16, &stream.directory, stream.geometry)?;
         state.streams.push(stream);
-        rounds.indexes.push(indexes);
-        durable += stored;
+        there += stored;
     }
-    check_room(&places, bytes.saturating_sub(durable))?;
+    check_room(&places, bytes.saturating_sub(there))?;
     make_missing(&places, &mut rounds)?;
     put_manifests(&places, &mut rounds)?;
-    Ok(landing(places, rounds, state))
+    let landing = landing(places, rounds, state);
+    // Blocks that no mark covered are durable from here on, so that the sender does not send them.
+    landing.sync()?;
+    Ok(landing)
 }
 
 /// Checks that every member of the interrupted copy is given.
@@ -295,8 +297,8 @@ pub fn put_manifest(
     Ok(())
 }
 
-fn landing(places: Vec<Place>, mut rounds: Rounds, mut state: State) -> Landing {
-    add_streams(&places, &mut rounds, &mut state);
+fn landing(places: Vec<Place>, rounds: Rounds, mut state: State) -> Landing {
+    add_streams(&places, &rounds, &mut state);
     Landing {
         scan: rounds.manifest.scan.clone(),
         codec: Codec::of_scan(rounds.manifest.uuid),
@@ -309,20 +311,22 @@ fn landing(places: Vec<Place>, mut rounds: Rounds, mut state: State) -> Landing 
 }
 
 /// Adds the streams of the manifest that are new, and what is new of the others.
-fn add_streams(places: &[Place], rounds: &mut Rounds, state: &mut State) {
+fn add_streams(places: &[Place], rounds: &Rounds, state: &mut State) {
     for (number, stream) in rounds.manifest.streams.iter().enumerate() {
         match state.streams.get_mut(number) {
             Some(known) => known.geometry = stream.geometry,
             None => {
-                let new = StreamState::new(&stream.directory, stream.geometry, places.len());
-                state.streams.push(new);
-                let index = |place: &Place| {
-                    IndexFile::new(index_path(place, &stream.directory), place.member.uuid(), 0)
-                };
-                rounds.indexes.push(places.iter().map(index).collect());
+                let indexes = new_indexes(places, &stream.directory);
+                state.streams.push(StreamState::new(&stream.directory, stream.geometry, indexes));
             }
         }
     }
+}
+
+fn new_indexes(places: &[Place], directory: &str) -> impl Iterator<Item = IndexFile> {
+    places.iter().map(move |place| {
+        IndexFile::new(index_path(place, directory), place.member.uuid(), 0)
+    })
 }
 
 impl Landing {
@@ -356,34 +360,44 @@ impl Landing {
     }
 }
 
-/// The durable part of an index.
+/// The part of an index that can be believed.
 #[derive(Default)]
 struct Trusted {
     member: Option<uuid::Uuid>,
-    blocks: Vec<Block>,
-    /// End of the last mark.
-    end: u64,
+    /// The blocks, each with the end of what belongs to it.
+    blocks: Vec<(Block, u64)>,
+    /// The number of the first ones that a mark covers.
+    durable: usize,
 }
 
-/// Restores a stream of an interrupted copy: the blocks that marks cover. Returns its indexes and durable bytes too.
+/// Restores a stream of an interrupted copy: the blocks that marks cover, and those behind them whose data is right.
+/// Returns its bytes too.
 fn restore(
     places: &[Place],
     manifest: &Manifest,
     number: u16,
     directory: &str,
     geometry: Option<Geometry>,
-) -> Result<(StreamState, Vec<IndexFile>, u64), LandingError> {
-    let mut stream = StreamState::new(directory, geometry, places.len());
-    let (mut indexes, mut bytes) = (Vec::new(), 0);
+) -> Result<(StreamState, u64), LandingError> {
+    let mut stream = StreamState::new(directory, geometry, new_indexes(places, directory));
+    let mut bytes = 0;
+    let codec = Codec::of_scan(manifest.uuid);
     for (member, place) in places.iter().enumerate() {
         let path = index_path(place, directory);
-        let trusted = read_index(&path, Codec::of_scan(manifest.uuid), number)?;
+        let trusted = read_index(&path, codec, number, geometry)?;
         let lost = |why: String| LandingError::Lost { path: path.clone(), why };
-        if trusted.end > 0 && trusted.member != Some(place.member.uuid()) {
+        let is_own = trusted.member == Some(place.member.uuid());
+        if trusted.durable > 0 && !is_own {
             return Err(lost("it is the index of another member".into()));
         }
+        stream.parts[member].journal = Journal::continued(trusted.durable as u64);
         let mut files = files_of(place, directory);
-        for block in &trusted.blocks {
+        let (mut end, mut kept) = (0, 0);
+        for (at, (block, its_end)) in trusted.blocks.iter().enumerate() {
+            let durable = at < trusted.durable;
+            if !durable && !(is_own && is_whole(block, geometry.as_ref(), &files)) {
+                break;
+            }
             let file = || {
                 let found = files.get(&block.chunk);
                 let space = found.map_or(0, |it| it.bytes / ALIGNMENT * ALIGNMENT);
@@ -396,19 +410,27 @@ fn restore(
                 });
                 ChunkFile::existing(name, block.chunk, geometry, member, space, placed)
             };
-            if !stream.restore(member, block, file) {
-                return Err(lost(format!("block {} cannot be where it says", block.sequence)));
+            match stream.restore(member, block, durable, file) {
+                true => (bytes, end, kept) = (bytes + u64::from(block.bytes), *its_end, at + 1),
+                false if durable => {
+                    return Err(lost(format!("block {} cannot be where it says", block.sequence)));
+                }
+                false => break,
             }
-            bytes += u64::from(block.bytes);
         }
-        check_files(places, member, &stream, &trusted, &mut files)?;
+        check_files(places, member, &stream, &trusted.blocks[..kept], &mut files)?;
         let part = &mut stream.parts[member];
-        part.journal = Journal::continued(trusted.blocks.len() as u64);
         // Names that were made may not be durable yet.
         for target in [SyncTarget::Root, SyncTarget::Directory, SyncTarget::Side] {
             part.journal.step(crate::journal::Event::Touched(target));
         }
-        indexes.push(IndexFile::new(path, place.member.uuid(), trusted.end));
+        part.index = IndexFile::new(path.clone(), place.member.uuid(), end);
+        if truncate_index(&path, end)? && trusted.durable > 0 {
+            // The last mark can be among what was cut off.
+            let mark = Entry::Mark { blocks: trusted.durable as u64, at: Clock::new().now() };
+            let geometry = geometry.unwrap_or_else(|| unreachable!("it has blocks"));
+            part.index.append(codec, number, &geometry, &[mark])?;
+        }
     }
     for chunk in stream.chunks.values() {
         chunk.file.promise(places);
@@ -416,7 +438,19 @@ fn restore(
             chunk.file.place(places)?;
         }
     }
-    Ok((stream, indexes, bytes))
+    Ok((stream, bytes))
+}
+
+/// True if the data of a block is in its chunk.
+fn is_whole(block: &Block, geometry: Option<&Geometry>, files: &BTreeMap<u32, Found>) -> bool {
+    let is_possible = geometry.is_some_and(|it| validate::check_block(block, it).is_ok());
+    let Some(file) = files.get(&block.chunk).filter(|_| is_possible) else { return false };
+    let read = || -> io::Result<Vec<u8>> {
+        let mut data = vec![0; block.bytes as usize];
+        regular_file::open(&file.path)?.read_exact_at(&mut data, block.offset)?;
+        Ok(data)
+    };
+    read().is_ok_and(|data| crc32c::crc32c(&data) == block.crc)
 }
 
 /// The chunk files of a stream on a member.
@@ -425,15 +459,15 @@ fn files_of(place: &Place, directory: &str) -> BTreeMap<u32, Found> {
     files.map(|it| it.chunks).unwrap_or_default().into_iter().collect()
 }
 
-/// Checks that the files hold the durable blocks. Removes files without any: they were begun and not synced.
+/// Checks that the files hold the durable blocks. Removes files without any block: they were begun and not synced.
 fn check_files(
     places: &[Place],
     member: usize,
     stream: &StreamState,
-    trusted: &Trusted,
+    blocks: &[(Block, u64)],
     files: &mut BTreeMap<u32, Found>,
 ) -> Result<(), LandingError> {
-    let chunks: BTreeSet<u32> = trusted.blocks.iter().map(|block| block.chunk).collect();
+    let chunks: BTreeSet<u32> = blocks.iter().map(|(block, _)| block.chunk).collect();
     for number in &chunks {
         let chunk = &stream.chunks[number];
         let path = chunk.file.path_of(places);
@@ -461,37 +495,65 @@ fn check_files(
     Ok(())
 }
 
-/// Reads an index up to its last mark, and truncates it there: what follows was never reported as durable.
-fn read_index(path: &Path, codec: Codec, stream: u16) -> Result<Trusted, LandingError> {
-    let file = match regular_file::open_with(OpenOptions::new().read(true).write(true), path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Trusted::default()),
+/// Reads an index up to the notes of an interrupted seal.
+fn read_index(
+    path: &Path,
+    codec: Codec,
+    stream: u16,
+    geometry: Option<Geometry>,
+) -> Result<Trusted, LandingError> {
+    let mut trusted = Trusted::default();
+    let file = match regular_file::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(trusted),
         file => file.map_err(LandingError::read(path))?,
     };
-    let mut trusted = Trusted::default();
-    let (mut at, mut records, mut durable) = (0, 0u64, 0);
+    let (mut at, mut records, mut lengths, mut noted) = (0, 0u64, 0, false);
     read_on(&file, &mut at, codec, stream, |entry, _| {
         records += 1;
+        let end = records * RECORD_BYTES as u64;
         match entry {
             Entry::Header { member, .. } if records == 1 => trusted.member = Some(member),
-            Entry::Block(block) => trusted.blocks.push(block),
-            Entry::Mark { blocks, .. } if blocks == trusted.blocks.len() as u64 => {
-                (trusted.end, durable) = (records * RECORD_BYTES as u64, trusted.blocks.len());
+            Entry::Block(block) if !noted => {
+                trusted.blocks.push((block, end));
+                lengths = 0;
             }
-            _ => {}
+            Entry::Lengths { lengths: more, .. } if !noted => lengths += more.len(),
+            Entry::Mark { blocks, .. } if !noted => {
+                let blocks = usize::try_from(blocks).unwrap_or(usize::MAX);
+                trusted.durable = trusted.durable.max(blocks.min(trusted.blocks.len()));
+            }
+            _ => noted = true,
+        }
+        if let Some(last) = trusted.blocks.last_mut().filter(|_| !noted) {
+            last.1 = end;
         }
     })
     .map_err(LandingError::read(path))?;
-    trusted.blocks.truncate(durable);
-    let cut = || -> io::Result<()> {
-        if file.metadata()?.len() == trusted.end {
-            return Ok(());
+    // The process can have ended while it wrote the last lengths.
+    let vary = geometry.is_some_and(|it| it.frame_bytes == 0);
+    let is_torn = |(block, _): &(Block, u64)| vary && lengths != block.frames as usize;
+    if trusted.blocks.len() > trusted.durable && trusted.blocks.last().is_some_and(is_torn) {
+        trusted.blocks.pop();
+    }
+    Ok(trusted)
+}
+
+/// Cuts an index off at `end`. Returns true if it was longer.
+fn truncate_index(path: &Path, end: u64) -> Result<bool, LandingError> {
+    let cut = || -> io::Result<bool> {
+        let file = match regular_file::open_with(OpenOptions::new().write(true), path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            file => file?,
+        };
+        if file.metadata()?.len() == end {
+            return Ok(false);
         }
         crash_hooks::step()?;
-        file.set_len(trusted.end)?;
-        file.sync_all()
+        file.set_len(end)?;
+        file.sync_all()?;
+        Ok(true)
     };
-    cut().map_err(LandingError::write(path))?;
-    Ok(trusted)
+    cut().map_err(LandingError::write(path))
 }
 
 /// The manifest in use of a scan on these members.

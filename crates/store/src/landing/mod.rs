@@ -44,7 +44,12 @@ use self::rounds::Rounds;
 use self::state::State;
 use self::validate::Arrival;
 use crate::Member;
+use crate::inventory::side_file;
 use crate::journal::SyncTarget;
+
+/// The file, in the side directory of the first stream on the first member, in which a receiver keeps the beginnings of
+/// blocks until they arrive whole.
+pub const HELD_FILE: &str = "held";
 
 /// The origin of a copy.
 #[derive(Clone, Debug)]
@@ -115,6 +120,12 @@ impl Landing {
     /// The roots of the members that the scan is on.
     pub fn roots(&self) -> Vec<PathBuf> {
         self.places.iter().map(|place| place.member.root().to_owned()).collect()
+    }
+
+    /// The path of [`HELD_FILE`], for the caller.
+    pub fn held_path(&self) -> PathBuf {
+        let first = &self.rounds().manifest.streams[0].directory;
+        side_file(&self.places[0].member.root().join(first), HELD_FILE)
     }
 
     /// The blocks that are durable.
@@ -188,7 +199,7 @@ impl Landing {
             state.touched(usize::from(arrival.stream), member, SyncTarget::Side);
         }
         self.fresh.fetch_add(arrival.block.bytes.into(), Ordering::Relaxed);
-        Ok(state.landed(arrival, member)?)
+        Ok(state.landed(self.codec, arrival, member)?)
     }
 
     /// Bytes written since the last sync began.

@@ -1,12 +1,17 @@
 //! Sync rounds of a scan that arrives: records, syncs, marks, and the blocks that they make durable.
 //!
 //! ```text
-//! records of written blocks ─► sync of their chunks, names and index ─► mark ─► sync of the index ─► durable
+//! block ─► record ┐
+//! block ─► record ┴─► sync of their chunks, names and index ─► mark ─► sync of the index ─► durable
 //! ```
 //!
 //! A block is reported as durable only after a mark that covers it is on the disk. So a begin that continues believes the
-//! marks, and needs to read no data back, and nothing that was reported is given up then. A chunk gets its final name
-//! after that, so a file in place is covered by marks too.
+//! marks, and nothing that was reported is given up then. A chunk gets its final name after that, so a file in place is
+//! covered by marks too.
+//!
+//! The record of a block is written with the block, not in the next round. So a process that is killed loses no block
+//! that it wrote: a begin that continues reads the blocks behind the last mark back, and keeps those whose CRC32C is
+//! right.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -44,8 +49,6 @@ pub struct Rounds {
     pub manifest: Manifest,
     /// The lock on each member.
     pub locks: Vec<ScanLock>,
-    /// The index of each stream on each member.
-    pub indexes: Vec<Vec<IndexFile>>,
     /// The result, once the scan is sealed.
     pub sealed: Option<super::Sealed>,
 }
@@ -55,7 +58,7 @@ pub struct Rounds {
 pub struct IndexFile {
     path: PathBuf,
     member: Uuid,
-    file: Option<File>,
+    file: Option<Arc<File>>,
     /// End of the records.
     end: u64,
     /// End of the space that was asked for.
@@ -68,26 +71,34 @@ impl IndexFile {
         Self { path, member, file: None, end, space: end }
     }
 
-    fn open(&mut self) -> io::Result<&File> {
+    fn open(&mut self) -> io::Result<&Arc<File>> {
         let file = match self.file.take() {
             Some(file) => file,
             None => {
                 let mut options = OpenOptions::new();
                 options.write(true).create(true).truncate(false).mode(0o644);
-                regular_file::open_with_flags(&options, OFlags::NOFOLLOW, &self.path)?
+                Arc::new(regular_file::open_with_flags(&options, OFlags::NOFOLLOW, &self.path)?)
             }
         };
         Ok(self.file.insert(file))
     }
 
+    /// True if it has no records.
+    pub fn is_new(&self) -> bool {
+        self.end == 0
+    }
+
     /// Appends entries.
-    fn append(
+    pub fn append(
         &mut self,
         codec: Codec,
         stream: u16,
         geometry: &Geometry,
         entries: &[Entry],
     ) -> Result<(), LandingError> {
+        if entries.is_empty() {
+            return Ok(());
+        }
         let header = Entry::Header {
             member: self.member,
             frame_bytes: geometry.frame_bytes,
@@ -137,9 +148,14 @@ impl IndexFile {
         done.map_err(LandingError::write(&self.path))
     }
 
-    fn sync(&self) -> Result<(), LandingError> {
-        let Some(file) = &self.file else { return Ok(()) };
-        file.sync_data().map_err(LandingError::write(&self.path))
+    /// The open file and its path, to sync it while others append; `None` while it has no records.
+    fn opened(&mut self) -> Result<Option<(Arc<File>, PathBuf)>, LandingError> {
+        if self.is_new() {
+            return Ok(None);
+        }
+        let path = self.path.clone();
+        let file = self.open().map_err(LandingError::write(&path))?.clone();
+        Ok(Some((file, path)))
     }
 }
 
@@ -147,21 +163,22 @@ impl IndexFile {
 struct Job {
     stream: usize,
     member: usize,
-    geometry: Geometry,
     entries: Vec<Entry>,
     targets: Vec<SyncTarget>,
     chunks: Vec<Arc<ChunkFile>>,
     directories: Vec<PathBuf>,
+    /// The index, once it has records.
+    index: Option<(Arc<File>, PathBuf)>,
 }
 
 impl Landing {
     /// Carries out a round.
     pub(super) fn round(
         &self,
-        rounds: &mut Rounds,
+        _one_at_a_time: &mut Rounds,
     ) -> Result<BTreeMap<u16, BlockSet>, LandingError> {
         self.fresh.store(0, Ordering::Relaxed);
-        let done = self.try_round(rounds);
+        let done = self.try_round();
         if done.is_err() {
             // What a failed sync covered may be lost, whatever a later sync says.
             self.state().closed = true;
@@ -169,29 +186,18 @@ impl Landing {
         done
     }
 
-    fn try_round(&self, rounds: &mut Rounds) -> Result<BTreeMap<u16, BlockSet>, LandingError> {
+    fn try_round(&self) -> Result<BTreeMap<u16, BlockSet>, LandingError> {
         let mut jobs = self.due()?;
-        for job in &jobs {
-            let index = &mut rounds.indexes[job.stream][job.member];
-            let is_new = index.end == 0;
-            index.append(self.codec, job.stream as u16, &job.geometry, &job.entries)?;
-            if is_new {
-                self.state().touched(job.stream, job.member, SyncTarget::Side);
-            }
-        }
         for job in &mut jobs {
-            self.recorded(job);
+            self.state().note(self.codec, job.stream, job.member, &job.entries)?;
+            self.recorded(job)?;
         }
-        self.sync_all(&jobs, &rounds.indexes, true)?;
+        self.sync_all(&jobs, true)?;
         let (blocks, marks) = self.synced(&jobs);
         for (job, mark) in jobs.iter().zip(&marks) {
-            if let Some(mark) = mark {
-                let index = &mut rounds.indexes[job.stream][job.member];
-                let mark = std::slice::from_ref(mark);
-                index.append(self.codec, job.stream as u16, &job.geometry, mark)?;
-            }
+            self.state().note(self.codec, job.stream, job.member, mark.as_slice())?;
         }
-        self.sync_all(&jobs, &rounds.indexes, false)?;
+        self.sync_all(&jobs, false)?;
         self.publish(&jobs, &blocks)
     }
 
@@ -203,7 +209,6 @@ impl Landing {
         }
         let mut jobs = Vec::new();
         for (number, stream) in state.streams.iter_mut().enumerate() {
-            let Some(geometry) = stream.geometry else { continue };
             for (member, part) in stream.parts.iter_mut().enumerate() {
                 if !part.journal.has_news() {
                     continue;
@@ -213,11 +218,11 @@ impl Landing {
                     jobs.push(Job {
                         stream: number,
                         member,
-                        geometry,
                         entries,
                         targets: Vec::new(),
                         chunks: Vec::new(),
                         directories: Vec::new(),
+                        index: None,
                     });
                 }
             }
@@ -226,7 +231,7 @@ impl Landing {
     }
 
     /// Finds the files that the round syncs.
-    fn recorded(&self, job: &mut Job) {
+    fn recorded(&self, job: &mut Job) -> Result<(), LandingError> {
         let mut state = self.state();
         let stream = &mut state.streams[job.stream];
         for action in stream.parts[job.member].journal.step(Event::Recorded) {
@@ -234,6 +239,7 @@ impl Landing {
                 job.targets = targets;
             }
         }
+        job.index = stream.parts[job.member].index.opened()?;
         let root = self.places[job.member].member.root();
         let directory = root.join(&*stream.directory);
         for target in &job.targets {
@@ -247,21 +253,19 @@ impl Landing {
                 SyncTarget::Index => {}
             }
         }
+        Ok(())
     }
 
     /// Syncs the data, the names and the indexes of the jobs, or the indexes only: the members at the same time.
-    fn sync_all(
-        &self,
-        jobs: &[Job],
-        indexes: &[Vec<IndexFile>],
-        data: bool,
-    ) -> Result<(), LandingError> {
+    fn sync_all(&self, jobs: &[Job], data: bool) -> Result<(), LandingError> {
         let of_member = |member: usize| -> Result<(), LandingError> {
             for job in jobs.iter().filter(|job| job.member == member) {
                 if data {
                     job.sync_data(&self.places)?;
                 }
-                indexes[job.stream][member].sync()?;
+                if let Some((file, path)) = &job.index {
+                    file.sync_data().map_err(LandingError::write(path))?;
+                }
             }
             Ok(())
         };

@@ -48,8 +48,8 @@ pub fn seal(
     for (file, bytes) in chunks {
         file.settle(&landing.places, bytes)?;
     }
-    for index in rounds.indexes.iter_mut().flatten() {
-        index.settle()?;
+    for part in landing.state().streams.iter_mut().flat_map(|it| &mut it.parts) {
+        part.index.settle()?;
     }
     sync_names(&landing.places, &rounds.manifest)?;
     put_accounts(&landing.places, &rounds.manifest, accounts)?;

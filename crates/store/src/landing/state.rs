@@ -10,11 +10,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fullbore_core::block_set::BlockSet;
-use fullbore_core::index::Block;
+use fullbore_core::index::{Block, Codec, Entry};
 use fullbore_core::layout::Geometry;
 
 use super::chunks::ChunkFile;
 use super::error::{BlockError, LandingError};
+use super::rounds::IndexFile;
 use super::validate::{Arrival, check_block};
 use crate::journal::{Action, Event, Journal, Landed, SyncTarget};
 
@@ -52,12 +53,14 @@ pub struct StreamState {
 }
 
 /// The part of a stream on a member.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Part {
     /// The sync rounds.
     pub journal: Journal,
     /// Its durable blocks.
     pub blocks: BlockSet,
+    /// Its index, made with its first record.
+    pub index: IndexFile,
 }
 
 /// A chunk.
@@ -102,7 +105,13 @@ impl Chunk {
 
 impl StreamState {
     /// A stream without blocks.
-    pub fn new(directory: &str, geometry: Option<Geometry>, members: usize) -> Self {
+    pub fn new(
+        directory: &str,
+        geometry: Option<Geometry>,
+        indexes: impl IntoIterator<Item = IndexFile>,
+    ) -> Self {
+        let part =
+            |index| Part { journal: Journal::default(), blocks: BlockSet::default(), index };
         Self {
             directory: directory.into(),
             geometry,
@@ -111,7 +120,7 @@ impl StreamState {
             flying: BTreeSet::new(),
             chunks: BTreeMap::new(),
             open_chunks: 0,
-            parts: std::iter::repeat_with(Part::default).take(members).collect(),
+            parts: indexes.into_iter().map(part).collect(),
         }
     }
 
@@ -138,11 +147,13 @@ impl StreamState {
         }
     }
 
-    /// Takes up a durable block of an interrupted copy. Returns false if another block is there.
+    /// Takes up a block of an interrupted copy: one that is durable, or one for the next round. Returns false if another
+    /// block is there.
     pub fn restore(
         &mut self,
         member: usize,
         block: &Block,
+        durable: bool,
         file: impl FnOnce() -> ChunkFile,
     ) -> bool {
         if self.written.contains(block.sequence) || self.check(block).is_err() {
@@ -154,10 +165,16 @@ impl StreamState {
             Chunk::new(file())
         });
         chunk.places.insert(block.offset, block.bytes);
-        chunk.settle(block, &geometry);
-        self.open_chunks -= usize::from(chunk.full);
         let sequences = block.sequence..block.sequence + 1;
         self.written.insert(sequences.clone());
+        if !durable {
+            chunk.unsettled += 1;
+            // Its record is there already.
+            self.parts[member].journal.step(Event::Landed(*block, Vec::new()));
+            return true;
+        }
+        chunk.settle(block, &geometry);
+        self.open_chunks -= usize::from(chunk.full);
         self.durable.insert(sequences.clone());
         self.parts[member].blocks.insert(sequences);
         true
@@ -210,21 +227,48 @@ impl State {
         }
     }
 
-    /// Notes that a claimed block is written, to a file on this member that may be new.
-    pub fn landed(&mut self, arrival: Arrival, member: usize) -> Result<(), LandingError> {
-        if self.closed {
+    /// Notes that a claimed block is written, to a file on this member, and writes its records.
+    pub fn landed(
+        &mut self,
+        codec: Codec,
+        arrival: Arrival,
+        member: usize,
+    ) -> Result<(), LandingError> {
+        let number = usize::from(arrival.stream);
+        let noted = match self.closed {
+            true => Err(LandingError::Closed),
+            false => self.note(codec, number, member, &arrival.entries),
+        };
+        if noted.is_err() {
             self.give_up(&arrival);
-            return Err(LandingError::Closed);
+            return noted;
         }
-        let stream = &mut self.streams[usize::from(arrival.stream)];
+        let stream = &mut self.streams[number];
         let sequence = arrival.block.sequence;
         stream.flying.remove(&sequence);
         stream.written.insert(sequence..sequence + 1);
-        // Landing begins no round, so there is no action.
+        // The index has the records in the order of the journal, so that a mark covers the first ones. Landing begins no
+        // round, so there is no action.
         let journal = &mut stream.parts[member].journal;
-        let actions = journal.step(Event::Landed(arrival.block, arrival.entries));
+        let actions = journal.step(Event::Landed(arrival.block, Vec::new()));
         debug_assert!(actions.is_empty(), "{actions:?} for a block that landed");
         Ok(())
+    }
+
+    /// Appends entries to an index.
+    pub fn note(
+        &mut self,
+        codec: Codec,
+        stream: usize,
+        member: usize,
+        entries: &[Entry],
+    ) -> Result<(), LandingError> {
+        let Some(geometry) = self.streams[stream].geometry else { return Ok(()) };
+        let part = &mut self.streams[stream].parts[member];
+        if part.index.is_new() && !entries.is_empty() {
+            part.journal.step(Event::Touched(SyncTarget::Side));
+        }
+        part.index.append(codec, stream as u16, &geometry, entries)
     }
 
     /// Notes that names were made or changed in a directory of a stream.

@@ -417,30 +417,62 @@ fn hostile_manifests_are_refused() {
 }
 
 #[test]
-fn what_no_mark_covers_is_sent_again() {
-    let source = Source::of(&[StreamPlan::vdif("46220").frames(300)]);
-    let store = Store::in_memory(1);
-    let members = members(&store);
-    let landing = source.begin(&members).unwrap();
-    let (first, rest) = source.blocks.split_at(4);
-    first.iter().for_each(|it| write(&landing, it).unwrap());
-    assert_eq!(landing.sync().unwrap()[&0].len(), 4);
-    // After a power loss, records can be there without their data, and data without its records.
-    rest.iter().for_each(|it| write(&landing, it).unwrap());
-    drop(landing);
-    let directory = members[0].root().join("r1_a");
-    let index = side_file(&directory, INDEX_FILE);
-    let mut bytes = std::fs::read(&index).unwrap();
-    rest.iter().for_each(|it| bytes.extend_from_slice(&it.records[0]));
-    bytes.extend_from_slice(b"torn");
-    std::fs::write(&index, bytes).unwrap();
-    let part = side_file(&directory, &format!("r1_a.00000002{PART_SUFFIX}"));
-    std::fs::write(&part, b"").unwrap();
-    let landing = source.begin(&members).unwrap();
-    assert_eq!(landing.durable()[&0].len(), 4);
-    assert!(!part.exists());
-    rest.iter().for_each(|it| write(&landing, it).unwrap());
-    source.assert_copied(source.seal(&landing).unwrap(), &members);
+fn begin_after_sigkill_finds_every_written_block() {
+    for plan in [StreamPlan::vdif("46220").frames(300), StreamPlan::varying("46220").frames(150)] {
+        let source = Source::of(&[plan]);
+        let store = Store::in_memory(2);
+        let members = members(&store);
+        let (first, rest) = source.blocks.split_at(4);
+        // Nothing was synced: the kernel has all of it.
+        let landing = source.begin(&members).unwrap();
+        first.iter().for_each(|it| write(&landing, it).unwrap());
+        drop(landing);
+        let landing = source.begin(&members).unwrap();
+        assert!(first.iter().all(|it| contains(&landing.durable(), it)));
+        assert!(!rest.iter().any(|it| contains(&landing.durable(), it)));
+        rest.iter().for_each(|it| write(&landing, it).unwrap());
+        drop(landing);
+        let landing = source.begin(&members).unwrap();
+        assert!(source.blocks.iter().all(|it| contains(&landing.durable(), it)));
+        source.assert_copied(source.seal(&landing).unwrap(), &members);
+    }
+}
+
+#[test]
+fn begin_after_power_loss_drops_records_without_their_data() {
+    for torn in [0, 1, 100] {
+        let source = Source::of(&[StreamPlan::varying("46220").frames(150)]);
+        let store = Store::in_memory(1);
+        let members = members(&store);
+        let landing = source.begin(&members).unwrap();
+        let (first, rest) = source.blocks.split_at(4);
+        first.iter().for_each(|it| write(&landing, it).unwrap());
+        assert_eq!(landing.sync().unwrap()[&0].len(), 4);
+        rest.iter().for_each(|it| write(&landing, it).unwrap());
+        drop(landing);
+        let directory = members[0].root().join("r1_a");
+        let index = side_file(&directory, INDEX_FILE);
+        let whole = std::fs::read(&index).unwrap();
+        // The end of the index can be missing, and so can the data of a block in the middle.
+        std::fs::write(&index, [&whole[..whole.len() - torn], &b"torn"[..torn.min(4)]].concat()).unwrap();
+        let gone = &rest[rest.len() / 2];
+        let chunk = chunk_file("r1_a", gone.block.chunk);
+        let part = side_file(&directory, &format!("{chunk}{PART_SUFFIX}"));
+        let file = std::fs::OpenOptions::new().write(true).open(part).unwrap();
+        use std::os::unix::fs::FileExt;
+        file.write_all_at(&vec![0; gone.data.len()], gone.block.offset).unwrap();
+        let unused = side_file(&directory, &format!("r1_a.00000077{PART_SUFFIX}"));
+        std::fs::write(&unused, b"").unwrap();
+        for _ in 0..2 {
+            let landing = source.begin(&members).unwrap();
+            let kept = 4 + (rest.len() / 2) as u64;
+            assert_eq!(landing.durable()[&0].len(), kept, "the blocks before the first bad one");
+            assert!(!unused.exists());
+        }
+        let landing = source.begin(&members).unwrap();
+        rest.iter().for_each(|it| write(&landing, it).unwrap());
+        source.assert_copied(source.seal(&landing).unwrap(), &members);
+    }
 }
 
 #[test]

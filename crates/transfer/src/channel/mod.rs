@@ -230,15 +230,28 @@ impl Channel {
     ///
     /// Panics if the message has less data left.
     pub fn receive_data(&mut self, into: &mut [u8]) -> Result<(), ChannelError> {
+        let mut at = 0;
+        while at < into.len() {
+            at += self.receive_some(&mut into[at..])?;
+        }
+        Ok(())
+    }
+
+    /// Reads what has arrived of that data, and waits for some if there is none. Returns the number of bytes.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the message has less data left.
+    pub fn receive_some(&mut self, into: &mut [u8]) -> Result<usize, ChannelError> {
         let left = self.decoder.data_left() as usize;
         assert!(into.len() <= left, "{} bytes of data are asked for, {left} are left", into.len());
         let arrived = self.decoder.take_data(into);
-        let rest = &mut into[arrived..];
-        if !rest.is_empty() {
-            self.pipe.read_all(rest)?;
-            self.decoder.data_read(rest.len() as u32);
+        if arrived > 0 || into.is_empty() {
+            return Ok(arrived);
         }
-        Ok(())
+        let read = self.pipe.read_some(into)?;
+        self.decoder.data_read(read as u32);
+        Ok(read)
     }
 
     /// Ends the connection in order: the other end gets all that was sent. Waits for it up to this time.

@@ -175,16 +175,12 @@ impl Pipe {
         }
     }
 
-    /// Reads all of `into`, as long as the other end does not stop sending.
-    pub fn read_all(&mut self, into: &mut [u8]) -> Result<(), ChannelError> {
-        let mut at = 0;
-        while at < into.len() {
-            match self.read(&mut into[at..], Instant::now() + self.stall)? {
-                0 => return Err(self.stalled("sends")),
-                length => at += length,
-            }
+    /// Reads some bytes, as long as the other end does not stop sending.
+    pub fn read_some(&mut self, into: &mut [u8]) -> Result<usize, ChannelError> {
+        match self.read(into, Instant::now() + self.stall)? {
+            0 => Err(self.stalled("sends")),
+            length => Ok(length),
         }
-        Ok(())
     }
 
     /// Decrypts what has arrived; false if nothing has. The end of the connection counts as an arrival.

@@ -88,6 +88,11 @@ fn encode_body(message: &Message, out: &mut Vec<u8>) {
             out.extend_from_slice(digest);
             out.extend_from_slice(&at.0.to_le_bytes());
         }
+        Message::Held { stream, sequence, bytes } => {
+            out.extend_from_slice(&stream.to_le_bytes());
+            out.extend_from_slice(&sequence.to_le_bytes());
+            out.extend_from_slice(&bytes.to_le_bytes());
+        }
         Message::Request { scan } => {
             out.extend_from_slice(printable(scan, LONGEST_NAME).as_bytes());
         }

@@ -59,5 +59,6 @@ pub(super) const fn body_bytes(kind: Kind) -> (usize, usize) {
         Kind::Ping | Kind::Pong => (8, 8),
         Kind::Probe => (4, 4),
         Kind::Received => (16, 16),
+        Kind::Held => (14, 14),
     }
 }

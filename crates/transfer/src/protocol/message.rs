@@ -114,7 +114,16 @@ pub enum Message {
     Block {
         /// First its block record, then its records of lengths.
         records: Vec<Record>,
-        /// Bytes of data that follow.
+        /// Bytes of data that follow: all of the block, or its end if the receiver holds the beginning.
+        bytes: u32,
+    },
+    /// Receiver: the beginning of this block is here, from a connection that was lost.
+    Held {
+        /// The stream.
+        stream: u16,
+        /// The block.
+        sequence: u64,
+        /// The number of its first bytes that are here.
         bytes: u32,
     },
     /// Receiver: these blocks are durable.
@@ -228,11 +237,12 @@ pub(super) enum Kind {
     Probe = 19,
     Received = 20,
     Bye = 21,
+    Held = 22,
 }
 
 impl Kind {
     /// Kinds in the order of their numbers, from 1, each with its name.
-    const ALL: [(Kind, &str); 21] = [
+    const ALL: [(Kind, &str); 22] = [
         (Kind::Hello, "hello"),
         (Kind::Welcome, "welcome"),
         (Kind::Refuse, "refuse"),
@@ -254,6 +264,7 @@ impl Kind {
         (Kind::Probe, "probe"),
         (Kind::Received, "received"),
         (Kind::Bye, "bye"),
+        (Kind::Held, "held"),
     ];
 
     /// Returns the kind with this number.
@@ -292,6 +303,7 @@ impl Message {
             Message::Probe { .. } => Kind::Probe,
             Message::Received { .. } => Kind::Received,
             Message::Bye => Kind::Bye,
+            Message::Held { .. } => Kind::Held,
         }
     }
 

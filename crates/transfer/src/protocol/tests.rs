@@ -99,6 +99,8 @@ fn control_message() -> impl Strategy<Value = Message> {
         (any::<u16>(), blocks()).prop_map(|(stream, blocks)| Message::Durable { stream, blocks }),
         (any::<u16>(), any::<u64>(), text(LONGEST_TEXT))
             .prop_map(|(stream, sequence, text)| Message::Rejected { stream, sequence, text }),
+        (any::<u16>(), any::<u64>(), 0..=LARGEST_DATA_BYTES)
+            .prop_map(|(stream, sequence, bytes)| Message::Held { stream, sequence, bytes }),
         records(0..4).prop_map(|records| Message::Records { records }),
         (any::<u16>(), bytes()).prop_map(|(stream, json)| Message::Account { stream, json }),
         (bytes(), any::<u64>()).prop_map(|(manifest, missing)| Message::Seal { manifest, missing }),
@@ -347,7 +349,7 @@ fn opening_accepts_only_small_messages_of_the_opening() {
     let hello =
         Message::Hello { versions: VERSIONS, role: Role::Control, secret: None, name: "a".into() };
     let bye = encoded(&Message::Bye);
-    for number in 4..=21 {
+    for number in 4..=22 {
         let mut decoder = Decoder::default();
         let head = [0xFF, 0xFF, 0, 0, number];
         assert_eq!(decode_one(&mut decoder, &head), Err(ProtocolError::NotFullbore));
@@ -430,7 +432,7 @@ fn lengths_that_no_message_has_are_refused_with_the_head() {
     let data = (LARGEST_DATA_BYTES + 1).to_le_bytes();
     let error = decode_one(&mut agreed(), &frame(Kind::Probe as u8, &data)).unwrap_err();
     assert!(matches!(error, ProtocolError::Content { .. }), "{error}");
-    for number in 1..=21 {
+    for number in 1..=22 {
         let kind = Kind::of_number(number).unwrap();
         assert_eq!((kind as u8, kind.name().is_empty()), (number, false));
         let (least, most) = body_bytes(kind);

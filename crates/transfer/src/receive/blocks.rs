@@ -1,11 +1,12 @@
 //! A data connection of the receiving end: takes blocks, checks them, and writes them.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fullbore_store::landing::BlockError;
 
 use super::Arrival;
+use super::held::Holding;
 use crate::channel::{Channel, ChannelError};
 use crate::error::TransferError;
 use crate::governor::{self, Allowance, Governor};
@@ -17,6 +18,13 @@ const TICK: Duration = Duration::from_millis(200);
 
 /// Bytes of a block that are taken at a time, each when a recorder on this host does not need the machine.
 const PIECE: usize = 256 << 10;
+
+/// A block that takes longer is kept as it comes, so that the end of this process does not cost it. Faster ones are not
+/// worth the copy: at most so much of the rate is lost.
+const SLOW: Duration = Duration::from_millis(50);
+
+/// Bytes that are kept at a time.
+const KEPT_AT_ONCE: usize = 64 << 10;
 
 /// How a receiving end treats its host.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +56,9 @@ impl Intake<'_> {
 
 /// Receives blocks from a data connection until the transfer or the connection ends. What makes the transfer
 /// impossible also ends the control connection.
+///
+/// When the transfer is over, blocks that have arrived in the meantime still count: a sender that was killed does not send
+/// them again.
 pub fn receive_blocks(
     arrival: &Arrival,
     channel: &mut Channel,
@@ -55,20 +66,25 @@ pub fn receive_blocks(
     intake: Intake<'_>,
 ) -> Result<(), TransferError> {
     let (mut memory, mut beside) = (Memory::default(), false);
-    while !arrival.is_over() {
+    loop {
+        let is_over = arrival.is_over();
         if !beside && intake.governor.is_recording() {
             governor::beside();
             beside = true;
         }
         // The sender waits in turn, when the connection is full.
         if !intake.wait() {
-            continue;
+            match is_over {
+                true => return Ok(()),
+                false => continue,
+            }
         }
-        match channel.receive(TICK)? {
+        match channel.receive(if is_over { Duration::ZERO } else { TICK })? {
+            None if is_over => return Ok(()),
             None => {}
             Some(Message::Block { records, bytes }) => {
-                let taken =
-                    take_block(arrival, channel, &mut memory, &records, bytes, peer, intake);
+                let block = Announced { records: &records, bytes };
+                let taken = take_block(arrival, channel, &mut memory, block, peer, intake);
                 if let Err(error) = taken {
                     let ends_all = !matches!(error, TransferError::Channel(_));
                     if ends_all {
@@ -85,51 +101,106 @@ pub fn receive_blocks(
             }
         }
     }
-    Ok(())
+}
+
+/// A block whose data follows.
+#[derive(Clone, Copy)]
+struct Announced<'a> {
+    records: &'a [Record],
+    bytes: u32,
 }
 
 fn take_block(
     arrival: &Arrival,
     channel: &mut Channel,
     memory: &mut Memory,
-    records: &[Record],
-    bytes: u32,
+    Announced { records, bytes }: Announced<'_>,
     peer: &str,
     intake: Intake<'_>,
 ) -> Result<(), TransferError> {
     let broken = |why: String| TransferError::Protocol { peer: peer.to_owned(), why };
     let expected = arrival.landing.check(records).map_err(|error| fault(error, broken))?;
-    if expected.bytes != bytes {
+    let Some(left_out) = expected.bytes.checked_sub(bytes) else {
         let why = format!("a block of {} bytes is announced with {bytes}", expected.bytes);
         return Err(broken(why));
+    };
+    let (left_out, whole) = (left_out as usize, expected.bytes as usize);
+    let memory = memory.of(whole)?;
+    let mut holding = match expected.known {
+        true => None,
+        false => arrival.held.begin(&records[0]),
+    };
+    let is_here = |it: &Holding<'_>| it.load(&mut memory[..left_out]);
+    let begins_here = left_out == 0 || holding.as_ref().is_some_and(is_here);
+    if !begins_here && let Some(useless) = holding.take() {
+        useless.done();
     }
-    let data = memory.of(bytes as usize)?;
-    let mut rest = &mut data[..bytes as usize];
-    while !rest.is_empty() {
-        let granted = intake.grant(rest.len().min(PIECE) as u64);
-        let (piece, behind) = rest.split_at_mut(granted as usize);
-        channel.receive_data(piece)?;
-        rest = behind;
-        if granted == 0 && arrival.is_over() {
-            return Err(TransferError::Channel(ChannelError::Closed {
-                address: channel.address().to_string(),
-            }));
+    let rest = receive_rest(arrival, channel, &mut memory[..whole], left_out, &mut holding, intake);
+    let (stream, sequence) = (expected.stream, expected.sequence);
+    if let Err(error) = rest {
+        if let Some(bytes) = holding.map(|it| it.bytes()).filter(|bytes| *bytes > 0) {
+            arrival.reply(Message::Held { stream, sequence, bytes });
         }
+        return Err(error);
     }
     arrival.bytes.fetch_add(bytes.into(), Ordering::Relaxed);
     if expected.known {
         return Ok(());
     }
-    match arrival.landing.write(records, data) {
-        Ok(()) => Ok(()),
+    let written = match begins_here {
+        true => arrival.landing.write(records, memory),
+        false => Err(BlockError::Damaged),
+    };
+    match written {
+        Err(error @ BlockError::Landing(_)) => return Err(fault(error, broken)),
         Err(BlockError::Damaged) => {
-            let (stream, sequence) = (expected.stream, expected.sequence);
             let text = "its CRC32C does not match".to_owned();
             arrival.reply(Message::Rejected { stream, sequence, text });
-            Ok(())
         }
-        Err(error) => Err(fault(error, broken)),
+        Err(error) => return Err(fault(error, broken)),
+        Ok(()) => {}
     }
+    if let Some(holding) = holding {
+        holding.done();
+    }
+    Ok(())
+}
+
+/// Receives the data of a block from `from` on. The beginning of a block that does not arrive whole, or arrives slowly, is
+/// kept.
+fn receive_rest(
+    arrival: &Arrival,
+    channel: &mut Channel,
+    data: &mut [u8],
+    from: usize,
+    holding: &mut Option<Holding<'_>>,
+    intake: Intake<'_>,
+) -> Result<(), TransferError> {
+    let (begun, mut at, mut granted) = (Instant::now(), from, 0);
+    while at < data.len() {
+        let received = match granted {
+            0 => {
+                granted = intake.grant((data.len() - at).min(PIECE) as u64) as usize;
+                let address = || channel.address().to_string();
+                match granted == 0 && arrival.is_over() {
+                    true => Err(ChannelError::Closed { address: address() }),
+                    false => continue,
+                }
+            }
+            _ => channel.receive_some(&mut data[at..at + granted]),
+        };
+        if let Ok(bytes) = received {
+            (at, granted) = (at + bytes, granted - bytes);
+        }
+        if let Some(holding) = holding {
+            let new = at.saturating_sub(holding.bytes() as usize);
+            if received.is_err() || new >= KEPT_AT_ONCE && begun.elapsed() >= SLOW {
+                holding.keep(&data[..at]);
+            }
+        }
+        received?;
+    }
+    Ok(())
 }
 
 fn fault(error: BlockError, broken: impl Fn(String) -> TransferError) -> TransferError {

@@ -6,6 +6,7 @@
 //! ```
 
 mod blocks;
+mod held;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,6 +29,7 @@ use crate::protocol::{Message, Record, Refusal};
 use crate::session::{Conversation, PING_INTERVAL, POLL};
 
 pub use blocks::{Intake, receive_blocks};
+use held::HeldBlocks;
 
 /// Time between two sync rounds.
 pub(crate) const ROUND: Duration = Duration::from_millis(250);
@@ -46,6 +48,7 @@ pub struct Arrival {
     /// Its identity.
     pub uuid: Uuid,
     landing: Landing,
+    held: HeldBlocks,
     over: AtomicBool,
     bytes: AtomicU64,
     /// Answers from data connections and the sync thread, for the control connection.
@@ -109,11 +112,16 @@ pub fn take(
         }
         Err(error) => return Err((refusal_of(&error), error.into())),
     };
+    let held = HeldBlocks::open(landing.held_path(), |record, bytes| {
+        let block = landing.check(std::slice::from_ref(record));
+        block.is_ok_and(|block| !block.known && bytes <= block.bytes)
+    });
     let (answers, answered) = queue();
     Ok(Taken::Arrival(Box::new(Arrival {
         scan: manifest.scan,
         uuid: manifest.uuid,
         landing,
+        held,
         over: AtomicBool::new(false),
         bytes: AtomicU64::new(0),
         answers,
@@ -192,8 +200,9 @@ impl Arrival {
         std::thread::scope(|scope| {
             let rounds = scope.spawn(|| self.sync_rounds());
             let mut talk = Conversation::new(channel, peer);
-            let result = talk
-                .send(&Message::Accept { token, connections, durable })
+            let result = self
+                .tell_held(&mut talk)
+                .and_then(|()| talk.send(&Message::Accept { token, connections, durable }))
                 .and_then(|()| self.converse(&mut talk, &answered, expected, stop, tell));
             self.end();
             // A panic of the thread is a fault of the program.
@@ -204,6 +213,16 @@ impl Arrival {
             }
             result
         })
+    }
+
+    /// Tells the sender of which blocks the beginning is here.
+    fn tell_held(&self, talk: &mut Conversation<'_>) -> Result<(), TransferError> {
+        for (record, bytes) in self.held.all() {
+            let Ok(block) = self.landing.check(&[record]) else { continue };
+            let (stream, sequence) = (block.stream, block.sequence);
+            talk.send(&Message::Held { stream, sequence, bytes })?;
+        }
+        Ok(())
     }
 
     fn converse(
@@ -283,6 +302,7 @@ impl Arrival {
     ) -> Result<Sealed, TransferError> {
         self.end();
         let sealed = self.landing.seal(manifest, &last.accounts, &last.records)?;
+        self.held.remove();
         talk.send(&receipt(self.uuid, &sealed))?;
         Ok(sealed)
     }

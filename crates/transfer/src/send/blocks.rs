@@ -13,6 +13,7 @@ use crate::governor::{self, Allowance};
 use crate::outgoing::{SourceBlock, Unread};
 use crate::protocol::Message;
 use crate::schedule::BlockId;
+use crate::session::unexpected;
 
 /// The longest wait for a block or for permission, after which the end is looked for.
 const TICK: Duration = Duration::from_millis(50);
@@ -37,19 +38,37 @@ pub fn send_blocks(
         }
         if number >= wanted() {
             work.rest(TICK);
+            check_open(channel)?;
             continue;
         }
-        let Allowance::Go(cap) = work.governor.wait(TICK) else { continue };
+        let Allowance::Go(cap) = work.governor.wait(TICK) else {
+            check_open(channel)?;
+            continue;
+        };
         pace.follow(channel, cap, wanted());
-        let Some(block) = work.next(connection, TICK) else { continue };
+        let Some(block) = work.next(connection, TICK) else {
+            check_open(channel)?;
+            continue;
+        };
         let data = memory.of(work.outgoing.block_bytes())?;
         match work.outgoing.fetch(block, data) {
-            Ok(source) => send_block(work, channel, source, data)?,
+            Ok(source) => send_block(work, block, channel, source, data)?,
             Err(why) => unread(work, block, &why),
         }
     }
     channel.send(&Message::Bye)?;
     Ok(())
+}
+
+/// Fails if the connection is lost: blocks that went on it may not have arrived, and must go on another one. A connection
+/// on which nothing is sent would not tell otherwise.
+fn check_open(channel: &mut Channel) -> Result<(), TransferError> {
+    let Some(message) = channel.receive(Duration::ZERO)? else { return Ok(()) };
+    let peer = channel.address().to_string();
+    match message {
+        Message::Refuse { refusal, text } => Err(TransferError::Refused { peer, refusal, text }),
+        other => Err(unexpected(&peer, &other)),
+    }
 }
 
 /// A block that cannot be read now is read again later, and one that is lost is missing. If the scan is gone, the
@@ -84,15 +103,17 @@ impl Pace {
     }
 }
 
-/// Sends a block in pieces, each when the governor grants it.
+/// Sends a block in pieces, each when the governor grants it; without the beginning, if the receiver holds that.
 fn send_block(
     work: &Work,
+    block: BlockId,
     channel: &mut Channel,
     source: SourceBlock,
     data: &[u8],
 ) -> Result<(), TransferError> {
-    let bytes = source.extent.bytes;
-    let mut rest = &data[..bytes as usize];
+    let held = work.held().remove(&block).filter(|held| *held <= source.extent.bytes);
+    let mut rest = &data[held.unwrap_or(0) as usize..source.extent.bytes as usize];
+    let bytes = rest.len() as u32;
     channel.begin_data(&Message::Block { records: source.records, bytes })?;
     while !rest.is_empty() {
         let granted = work.governor.grant(rest.len().min(PIECE) as u64, TICK);

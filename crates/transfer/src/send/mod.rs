@@ -12,6 +12,7 @@
 
 mod blocks;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -37,6 +38,13 @@ pub use blocks::send_blocks;
 
 /// Index records in one message.
 const RECORDS_PER_MESSAGE: usize = 4096;
+
+/// The most blocks of which a receiver may hold the beginning.
+const MOST_HELD: usize = 4096;
+
+/// Time in which something must go on while blocks are not durable, nothing holds this end back, and the receiver answers
+/// pings: longer than any disk needs. Then the connections are made again.
+const STALLED: Duration = Duration::from_secs(300);
 
 /// The state of a transfer that is being sent.
 #[derive(Clone, Debug)]
@@ -65,6 +73,8 @@ pub struct Work {
     connections: AtomicU32,
     /// Bytes of blocks that were given to connections.
     carried: AtomicU64,
+    /// The number of first bytes of blocks that the receiver holds. Each is used once.
+    held: Mutex<BTreeMap<BlockId, u32>>,
     /// Why no more blocks can be sent, found by a data connection.
     failed: Mutex<Option<TransferError>>,
 }
@@ -81,6 +91,7 @@ impl Work {
             governor,
             connections: AtomicU32::new(0),
             carried: AtomicU64::new(0),
+            held: Mutex::default(),
             failed: Mutex::default(),
         }
     }
@@ -133,6 +144,10 @@ impl Work {
     pub fn lost(&self, connection: u32) {
         self.schedule().lost(connection);
         self.more.notify_all();
+    }
+
+    fn held(&self) -> MutexGuard<'_, BTreeMap<BlockId, u32>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn schedule(&self) -> MutexGuard<'_, Schedule> {
@@ -203,6 +218,7 @@ impl Work {
             return self.receipt(peer, receipt);
         }
         let (mut looked, mut told, mut sealing) = (Instant::now(), Instant::now(), false);
+        let mut advance = Advance::default();
         loop {
             if stop.is_requested() {
                 let _ = talk.send(&Message::Bye);
@@ -237,6 +253,10 @@ impl Work {
                 }
                 self.seal(&mut talk)?;
                 sealing = true;
+            }
+            if advance.is_overdue(self) {
+                let (peer, seconds) = (peer.to_owned(), STALLED.as_secs());
+                return Err(TransferError::Stalled { peer, seconds });
             }
             talk.keep_alive(PING_INTERVAL, sealing.then_some(SEAL_PATIENCE))?;
         }
@@ -307,6 +327,12 @@ impl Work {
             Message::Durable { stream, blocks } => {
                 self.schedule().durable(stream, &blocks).map_err(|why| talk.broken(why))?;
             }
+            Message::Held { stream, sequence, bytes } => {
+                let mut held = self.held();
+                if held.len() < MOST_HELD {
+                    held.insert((stream, sequence), bytes);
+                }
+            }
             Message::Rejected { stream, sequence, text } => {
                 tracing::warn!(stream, sequence, text, "block rejected");
                 self.schedule().rejected((stream, sequence));
@@ -365,6 +391,31 @@ impl Work {
             return Err(wrong("the digest of the blocks differs"));
         }
         Ok(receipt)
+    }
+}
+
+/// Tells when nothing has gone on for too long.
+#[derive(Debug)]
+struct Advance {
+    since: Instant,
+    seen: (u64, u64),
+}
+
+impl Default for Advance {
+    fn default() -> Self {
+        Self { since: Instant::now(), seen: (0, 0) }
+    }
+}
+
+impl Advance {
+    fn is_overdue(&mut self, work: &Work) -> bool {
+        let seen = (work.carried_bytes(), work.progress().durable_bytes);
+        let may_rest =
+            work.schedule().is_complete() || !matches!(work.allowance(), Allowance::Go(_));
+        if seen != self.seen || may_rest {
+            (self.since, self.seen) = (Instant::now(), seen);
+        }
+        self.since.elapsed() > STALLED
     }
 }
 
