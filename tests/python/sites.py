@@ -5,6 +5,7 @@ import os
 import select
 import signal
 import socket
+import struct
 import subprocess
 import threading
 
@@ -105,11 +106,20 @@ class Listener:
         return f"fullbore://127.0.0.1:{self.port}"
 
 
+def received(end):
+    """Bytes that a connection has received, by the kernel (`tcpi_bytes_received`), whether anybody read them or not."""
+    try:
+        info = end.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 136)
+    except OSError:
+        return 0
+    return struct.unpack_from("<Q", info, 128)[0]
+
+
 class Relay:
     """Carries connections to another port of this host, counts their bytes, and can lose them."""
 
     def __init__(self, port):
-        self.target, self.up, self.away = port, 0, False
+        self.target, self.up, self.down, self.away = port, 0, 0, False
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.pairs, self.over = [], False
@@ -135,6 +145,7 @@ class Relay:
 
     def _carry(self, pair):
         near, far = pair
+        read = {near: 0, far: 0}
         try:
             while not self.over:
                 ready, _, _ = select.select(pair, [], [], 0.2)
@@ -142,14 +153,24 @@ class Relay:
                     data = end.recv(1 << 20)
                     if not data:
                         return
+                    read[end] += len(data)
                     if end is near:
                         self.up += len(data)
+                    else:
+                        self.down += len(data)
                     (far if end is near else near).sendall(data)
         except OSError:
             pass
         finally:
+            # What arrived here and went no further was sent too.
+            self.up += max(0, received(near) - read[near])
+            self.down += max(0, received(far) - read[far])
             near.close()
             far.close()
+
+    def bytes(self):
+        """All bytes of TCP so far, in both directions."""
+        return self.up + self.down
 
     def cut(self):
         """Ends all connections at once."""
