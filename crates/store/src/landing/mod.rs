@@ -51,6 +51,11 @@ use crate::journal::SyncTarget;
 /// blocks until they arrive whole.
 pub const HELD_FILE: &str = "held";
 
+/// Returns the path of [`HELD_FILE`] of a copy with this first member.
+pub fn held_path(first: &Member, manifest: &Manifest) -> PathBuf {
+    side_file(&first.root().join(&manifest.streams[0].directory), HELD_FILE)
+}
+
 /// The origin of a copy.
 #[derive(Clone, Debug)]
 pub struct Origin {
@@ -124,8 +129,7 @@ impl Landing {
 
     /// The path of [`HELD_FILE`], for the caller.
     pub fn held_path(&self) -> PathBuf {
-        let first = &self.rounds().manifest.streams[0].directory;
-        side_file(&self.places[0].member.root().join(first), HELD_FILE)
+        held_path(&self.places[0].member, &self.rounds().manifest)
     }
 
     /// The blocks that are durable.

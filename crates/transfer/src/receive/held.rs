@@ -15,7 +15,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fullbore_core::index::RECORD_BYTES;
@@ -104,11 +104,7 @@ impl HeldBlocks {
     /// Removes the file: the scan is complete.
     pub fn remove(&self) {
         self.lock().file = None;
-        if let Err(error) = std::fs::remove_file(&self.path)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            tracing::warn!(path = %self.path.display(), %error, "file of held blocks not removed");
-        }
+        remove(&self.path);
     }
 
     fn file(&self) -> io::Result<Arc<File>> {
@@ -185,6 +181,15 @@ impl Drop for Holding<'_> {
         if self.bytes == 0 {
             slot.record = None;
         }
+    }
+}
+
+/// Removes the file of a complete scan.
+pub(super) fn remove(path: &Path) {
+    if let Err(error) = std::fs::remove_file(path)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        tracing::warn!(path = %path.display(), %error, "file of held blocks not removed");
     }
 }
 

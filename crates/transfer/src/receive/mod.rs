@@ -19,7 +19,7 @@ use fullbore_core::manifest::Manifest;
 use fullbore_core::name::ScanName;
 use fullbore_linux::clock::Clock;
 use fullbore_linux::stop_handle::StopHandle;
-use fullbore_store::landing::{Landing, LandingError, Origin, Sealed};
+use fullbore_store::landing::{self, Landing, LandingError, Origin, Sealed};
 use fullbore_store::{Member, MemberError};
 use uuid::Uuid;
 
@@ -108,6 +108,7 @@ pub fn take(
     let landing = match Landing::begin(members, &manifest, origin, bytes) {
         Ok(landing) => landing,
         Err(LandingError::Complete { sealed, .. }) => {
+            held::remove(&landing::held_path(&members[0], &manifest));
             return Ok(Taken::Complete(Box::new(manifest), sealed));
         }
         Err(error) => return Err((refusal_of(&error), error.into())),
