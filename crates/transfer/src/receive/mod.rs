@@ -7,6 +7,8 @@
 
 mod blocks;
 mod held;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
