@@ -313,8 +313,15 @@ impl Removed {
         for path in litter_in(&holding.path) {
             self.file(&path)?;
         }
-        let names =
-            [HELD_FILE, SPARE_FILE, INDEX_FILE, ACCOUNT_FILE, MARKERS_FILE, COPIES_FILE, MANIFEST_FILE];
+        let names = [
+            HELD_FILE,
+            SPARE_FILE,
+            INDEX_FILE,
+            ACCOUNT_FILE,
+            MARKERS_FILE,
+            COPIES_FILE,
+            MANIFEST_FILE,
+        ];
         for name in names {
             let path = side.join(name);
             self.file(&path.with_extension("new"))?;

@@ -324,9 +324,9 @@ fn add_streams(places: &[Place], rounds: &Rounds, state: &mut State) {
 }
 
 fn new_indexes(places: &[Place], directory: &str) -> impl Iterator<Item = IndexFile> {
-    places.iter().map(move |place| {
-        IndexFile::new(index_path(place, directory), place.member.uuid(), 0)
-    })
+    places
+        .iter()
+        .map(move |place| IndexFile::new(index_path(place, directory), place.member.uuid(), 0))
 }
 
 impl Landing {

@@ -110,8 +110,7 @@ impl StreamState {
         geometry: Option<Geometry>,
         indexes: impl IntoIterator<Item = IndexFile>,
     ) -> Self {
-        let part =
-            |index| Part { journal: Journal::default(), blocks: BlockSet::default(), index };
+        let part = |index| Part { journal: Journal::default(), blocks: BlockSet::default(), index };
         Self {
             directory: directory.into(),
             geometry,

@@ -454,7 +454,8 @@ fn begin_after_power_loss_drops_records_without_their_data() {
         let index = side_file(&directory, INDEX_FILE);
         let whole = std::fs::read(&index).unwrap();
         // The end of the index can be missing, and so can the data of a block in the middle.
-        std::fs::write(&index, [&whole[..whole.len() - torn], &b"torn"[..torn.min(4)]].concat()).unwrap();
+        std::fs::write(&index, [&whole[..whole.len() - torn], &b"torn"[..torn.min(4)]].concat())
+            .unwrap();
         let gone = &rest[rest.len() / 2];
         let chunk = chunk_file("r1_a", gone.block.chunk);
         let part = side_file(&directory, &format!("{chunk}{PART_SUFFIX}"));

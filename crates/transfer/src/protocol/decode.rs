@@ -75,11 +75,9 @@ fn message_of(kind: Kind, take: &mut Take<'_>) -> Result<Message, Reason> {
         Kind::Probe => Message::Probe { bytes: take.data_bytes()? },
         Kind::Received => Message::Received { bytes: take.u64()?, elapsed_ns: take.u64()? },
         Kind::Bye => Message::Bye,
-        Kind::Held => Message::Held {
-            stream: take.u16()?,
-            sequence: take.u64()?,
-            bytes: take.data_bytes()?,
-        },
+        Kind::Held => {
+            Message::Held { stream: take.u16()?, sequence: take.u64()?, bytes: take.data_bytes()? }
+        }
     })
 }
 

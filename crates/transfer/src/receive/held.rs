@@ -131,9 +131,11 @@ impl Holding<'_> {
 
     /// Reads the first bytes of the block. Returns false if they are not here.
     pub fn load(&self, into: &mut [u8]) -> bool {
+        if into.len() > self.bytes as usize {
+            return false;
+        }
         let at = SLOT_BYTES * self.slot as u64 + HEAD_BYTES;
-        let read = || self.of.file().and_then(|file| file.read_exact_at(into, at));
-        into.len() <= self.bytes as usize && { read }().is_ok()
+        self.of.file().and_then(|file| file.read_exact_at(into, at)).is_ok()
     }
 
     /// Writes what is new of the first bytes of the block.
@@ -285,7 +287,8 @@ mod tests {
         let first = held.begin(&record(1)).unwrap();
         assert!(held.begin(&record(1)).is_none());
         drop(first);
-        let all: Vec<_> = (0..SLOTS as u8).map(|block| held.begin(&record(block)).unwrap()).collect();
+        let all: Vec<_> =
+            (0..SLOTS as u8).map(|block| held.begin(&record(block)).unwrap()).collect();
         assert!(held.begin(&record(255)).is_none());
         drop(all);
         assert!(held.all().is_empty() && !held.path.exists(), "nothing was kept");

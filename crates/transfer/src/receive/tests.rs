@@ -128,9 +128,7 @@ fn block_with_a_wrong_or_missing_beginning_is_sent_whole() {
     let mut sites = Sites::new();
     let ((stream, sequence), bytes) = sites.blocks[0];
     let (id, bytes) = ((stream, sequence), bytes as usize);
-    let is_rejected = |answers: &[Message]| {
-        matches!(answers, [Message::Rejected { stream: of, sequence: at, .. }] if (*of, *at) == id)
-    };
+    let is_rejected = |answers: &[Message]| matches!(answers, [Message::Rejected { stream: of, sequence: at, .. }] if (*of, *at) == id);
     sites.send(id, 100, bytes);
     assert!(is_rejected(&sites.answers()), "no beginning is here");
     sites.send(id, 0, 5000);
