@@ -395,7 +395,8 @@ fn restore(
         let (mut end, mut kept) = (0, 0);
         for (at, (block, its_end)) in trusted.blocks.iter().enumerate() {
             let durable = at < trusted.durable;
-            if !durable && !(is_own && is_whole(block, geometry.as_ref(), &files)) {
+            let usable = durable || (is_own && is_whole(block, geometry.as_ref(), &files));
+            if !usable {
                 break;
             }
             let file = || {

@@ -33,7 +33,7 @@ const SLOTS: usize = 2 * MOST_CONNECTIONS as usize;
 const HEAD_BYTES: u64 = 4096;
 
 /// Bytes from slot to slot. The file has holes.
-const SLOT_BYTES: u64 = HEAD_BYTES + LARGEST_BLOCK_BYTES as u64;
+const SLOT_BYTES: u64 = HEAD_BYTES + LARGEST_BLOCK_BYTES;
 
 /// The beginnings of blocks of a scan.
 #[derive(Debug)]
