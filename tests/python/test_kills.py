@@ -1,6 +1,6 @@
 """Kills of either end and cuts of the network while a scan is sent: what the far end has is not sent again.
 
-`FULLBORE_KILLS` events hit one transfer, one per 20 MB on average. The bytes are those of TCP in both directions: TLS, the
+`FULLBORE_KILLS` events hit one transfer, one per 40 MB on average. The bytes are those of TCP in both directions: TLS, the
 handshakes of every new connection, and all messages included.
 """
 
@@ -11,7 +11,7 @@ import subprocess
 import time
 
 import pytest
-from fullbore import BINARY, GOOD, PATIENCE, Recording, Scan, run
+from fullbore import AS_SEALED, GOOD, PATIENCE, Recording, Scan, free_ports, generate, run
 from sites import Relay, Site, members, pair
 from test_transfer import record
 
@@ -19,7 +19,8 @@ EVENTS = int(os.environ.get("FULLBORE_KILLS", 6))
 SEED = int(os.environ.get("FULLBORE_SEED", 1))
 KINDS = os.environ.get("FULLBORE_KINDS", "sender,receiver,network").split(",")
 RATE = os.environ.get("FULLBORE_RATE", "200Mbit/s")
-BYTES_PER_EVENT = 20_000_000
+BYTES_PER_EVENT = 40_000_000
+FRAME_BYTES, FPS = 8032, 6_000
 
 # TLS has 22 bytes per record of 16 KiB, a block a record of 128 bytes in the index. Everything else is the price of events.
 MOST = 1.02
@@ -63,6 +64,16 @@ def wait_until(holds, what):
         time.sleep(0.01)
 
 
+def recorded(site, bytes_, block):
+    """A scan of two streams of about that many bytes in blocks of that size."""
+    ports = free_ports(2)
+    span = f"udp://127.0.0.1:{ports[0]}-{ports[1]}"
+    with Recording(f"{span}?format=vdif&fps={FPS}&block={block}", store=site.store) as recording:
+        generate(span, frame=FRAME_BYTES, fps=FPS, frames=bytes_ // (2 * FRAME_BYTES))
+        recording.stop(AS_SEALED)
+    return recording.scan
+
+
 def is_the_same(here, there, scan):
     """The copy has the same files and the same account, is proven as the original is, and verifies."""
     one, other = Scan(scan, here.store), Scan(scan, there.store)
@@ -82,9 +93,7 @@ def is_the_same(here, there, scan):
 @pytest.mark.parametrize("block", ["4MiB", "64KiB"])
 def test_kills_and_cuts_of_either_end_send_hardly_a_byte_twice(block, station, correlator):
     chance, bytes_ = random.Random(f"{SEED} {block}"), EVENTS * BYTES_PER_EVENT
-    with Recording(f"pattern:prbs31?bytes={bytes_}&block={block}", store=station.store) as recorded:
-        scan = recorded.scan
-        recorded.wait("sealed")
+    scan = recorded(station, bytes_, block)
     far = correlator.listen()
     far.start()
     with Relay(far.port) as relay:
@@ -112,7 +121,6 @@ def test_kills_and_cuts_of_either_end_send_hardly_a_byte_twice(block, station, c
                     relay.cut()
                     time.sleep(chance.uniform(0, 0.3))
                     relay.away = False
-        left = time.monotonic()
         sending.process.wait(PATIENCE + bytes_ / 1_000_000)
         assert sending.process.returncode == GOOD, sending.log.read_text()
         carried = relay.bytes() - before

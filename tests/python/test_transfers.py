@@ -148,8 +148,8 @@ def test_a_killed_runner_continues_and_sends_no_block_twice(station, correlator)
         carried = relay.up - carried
     assert transfers(station)[0]["attempts"] == 4
     is_the_same(station, correlator, scan)
-    # A kill costs what no sync round had covered: half a second at 20 MB/s, and what is in the sockets.
-    assert bytes_ < carried < 1.02 * bytes_ + 3 * 16_000_000, (carried, bytes_)
+    # A kill costs a handshake, and the records that were being sent.
+    assert bytes_ < carried < 1.02 * bytes_ + 3 * 1_000_000, (carried, bytes_)
 
 
 def test_sigterm_ends_a_runner_cleanly_and_a_second_runner_is_refused(station, correlator):
