@@ -11,7 +11,7 @@ import subprocess
 import time
 
 import pytest
-from fullbore import AS_SEALED, GOOD, PATIENCE, Recording, Scan, free_ports, generate, run
+from fullbore import AS_SEALED, GOOD, PATIENCE, Recording, Scan, free_ports, generate_command, run
 from sites import Relay, Site, members, pair
 from test_transfer import record
 
@@ -69,7 +69,9 @@ def recorded(site, bytes_, block):
     ports = free_ports(2)
     span = f"udp://127.0.0.1:{ports[0]}-{ports[1]}"
     with Recording(f"{span}?format=vdif&fps={FPS}&block={block}", store=site.store) as recording:
-        generate(span, frame=FRAME_BYTES, fps=FPS, frames=bytes_ // (2 * FRAME_BYTES))
+        frames = bytes_ // (2 * FRAME_BYTES)
+        sends = generate_command(span, frame=FRAME_BYTES, fps=FPS, frames=frames)
+        subprocess.run(sends, stdout=subprocess.DEVNULL, check=True, timeout=PATIENCE + frames / FPS)
         recording.stop(AS_SEALED)
     return recording.scan
 
