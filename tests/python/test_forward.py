@@ -1,14 +1,22 @@
 """`record --forward`: frames go on to another host while they are recorded, and nothing there can harm the recording."""
 
+import datetime
 import io
+import ipaddress
 import socket
+import ssl
 import threading
 import time
 
 import pytest
 import wire
 from baseband import vdif
-from fullbore import GOOD, PATIENCE, Recording, accounts, free_port, free_ports, run
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from fullbore import FOUND, GOOD, PATIENCE, Recording, accounts, free_port, free_ports, run
+from test_schedule import Session, csv, utc
 
 FRAMES, FPS, SMALL = 6000, 2000, "block=256KiB"
 
@@ -150,6 +158,98 @@ def test_baseband_reads_what_a_plain_socket_receives(tmp_path):
     # The blocks of 256 KiB are spread over their time: 248 frames do not come in one burst.
     times = [at for _, at in came]
     assert times[200] - times[0] > 0.02, times[200] - times[0]
+
+
+class TlsServer:
+    """Python's TLS server, which keeps what comes in one connection. Its certificate is for 127.0.0.1 and its own
+    authority."""
+
+    def __init__(self, place):
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "correlator")])
+        now = datetime.datetime.now(datetime.timezone.utc)
+        address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+        builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        builder = builder.not_valid_before(now - datetime.timedelta(days=1)).not_valid_after(now + datetime.timedelta(days=1))
+        certificate = builder.add_extension(address, critical=False).sign(key, hashes.SHA256())
+        self.pin = certificate.fingerprint(hashes.SHA256()).hex(":")
+        self.file, key_file = place / "cert.pem", place / "key.pem"
+        self.file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        key_file.write_bytes(key.private_bytes(serialization.Encoding.PEM, *form))
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.load_cert_chain(self.file, key_file)
+        self.came, self.version, self.error = bytearray(), None, None
+
+    def __enter__(self):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listener.settimeout(PATIENCE)
+        self.to = f"tcp+tls://127.0.0.1:{self.listener.getsockname()[1]}"
+        self.reader = threading.Thread(target=self.read)
+        self.reader.start()
+        return self
+
+    def read(self):
+        try:
+            plain, _ = self.listener.accept()
+            plain.settimeout(PATIENCE)
+            with self.context.wrap_socket(plain, server_side=True, suppress_ragged_eofs=False) as connection:
+                self.version = connection.version()
+                while some := connection.recv(1 << 16):
+                    self.came.extend(some)
+        except OSError as error:
+            self.error = error
+
+    def __exit__(self, *_):
+        self.reader.join(PATIENCE)
+        self.listener.close()
+
+
+@pytest.mark.parametrize("trust", ["pin=sha256:{server.pin}", "ca={server.file}"])
+def test_a_tls_server_gets_the_same_frames_and_their_end(tmp_path, trust):
+    (here,) = stores(tmp_path, "here")
+    port, frames = free_port(), wire.run_of_frames(2000, FPS)
+    with TlsServer(tmp_path) as server:
+        options = ["--forward", f"{server.to}?{trust.format(server=server)}"]
+        with Recording(source(port), store=here, options=options) as sender:
+            record(port, sender, frames)
+    (told,) = ended(sender).values()
+    assert (told["to"], told["sent"], told["problem"]) == (server.to, 2000, None)
+    # The end is told, so that a cut connection is not taken for it.
+    assert (server.error, server.version, bytes(server.came)) == (None, "TLSv1.3", b"".join(frames))
+
+
+@pytest.mark.parametrize("trust, why", [("", "certificate"), ("?pin=" + "00" * 32, "certificate")])
+def test_a_tls_server_with_another_certificate_gets_nothing_and_the_reason_is_reported(tmp_path, trust, why):
+    (here,) = stores(tmp_path, "here")
+    port = free_port()
+    with TlsServer(tmp_path) as server:
+        with Recording(source(port), store=here, options=["--forward", server.to + trust]) as sender:
+            record(port, sender, wire.run_of_frames(1000, FPS))
+    (told,) = ended(sender).values()
+    assert (told["sent"], told["skipped"]) == (0, 1000) and why in told["problem"], told
+    assert server.error is not None and not server.came
+
+
+@pytest.mark.parametrize("query, why", [("ca=/nowhere.pem", b"/nowhere.pem: "), ("pin=12", b"`pin=12`: not a SHA-256")])
+def test_a_certificate_that_is_not_there_is_refused_before_anything_is_recorded(tmp_path, query, why):
+    (here,) = stores(tmp_path, "here")
+    words = ["--store", here, "--session", "s", "--scan", "a", "--forward", f"tcp+tls://127.0.0.1:1?{query}"]
+    refused = run("record", f"udp://127.0.0.1:{free_port()}?format=vdif", *words, code=2)
+    assert why in refused.stderr and not any(here.glob("s_a*"))
+
+
+def test_each_scan_of_a_schedule_is_sent_on_and_counted(tmp_path):
+    (here,) = stores(tmp_path, "here")
+    (port,), far = free_ports(1), free_port()
+    schedule = csv(tmp_path / "s.csv", ("one", utc(4), "1s"), ("two", utc(7), "1s"))
+    with Session(schedule, here, [port], "--forward", f"udp://127.0.0.1:{far}", query=f"format=vdif&{SMALL}") as running:
+        told, _ = running.end(code=(GOOD, FOUND))
+    over = [it["streams"] for it in told if it["event"] == "forwarded" and it["over"]]
+    counts = {its["scan"]: its for (its,) in over}
+    assert counts.keys() == {"day_one", "day_two"}
+    for its in counts.values():
+        assert its["recorded"] == its["sent"] + its["skipped"] + its["refused"] and its["sent"] > 500, its
 
 
 def test_only_frames_of_datagrams_are_sent_on(tmp_path):

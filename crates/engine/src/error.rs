@@ -15,6 +15,8 @@ use fullbore_linux::place::PlaceError;
 use fullbore_store::{self as store, MemberError, WriterError};
 use fullbore_time::Tai;
 
+use crate::forward::ForwardError;
+
 /// An error of a recording.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
@@ -238,6 +240,9 @@ pub enum RecordError {
     /// A capture thread could not start.
     #[error("starting a capture thread: {0}")]
     Thread(#[source] io::Error),
+    /// Frames cannot be sent on to a destination.
+    #[error(transparent)]
+    Forward(#[from] ForwardError),
     /// The manifest of the new scan could not be locked or written.
     #[error(transparent)]
     Manifest(#[from] store::lock::Error),
@@ -340,6 +345,7 @@ impl Hint for RecordError {
             }
             RecordError::Past { .. } => "give a future time, in UTC",
             RecordError::Member(error) => return error.hint(),
+            RecordError::Forward(error) => return error.hint(),
             RecordError::ScanExists { recording: true, .. } => {
                 "choose another --scan, or stop that recording first"
             }

@@ -107,6 +107,7 @@
 mod events;
 #[cfg(feature = "hdf5")]
 pub mod export;
+mod forwarding;
 mod handle;
 pub mod options;
 mod outcome;

@@ -1,14 +1,13 @@
 //! A recording on the thread of its caller, from arming to the last seal.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use fullbore_core::manifest::Format;
-use fullbore_engine::forward::Forwarder;
 use fullbore_engine::recorder::{Event, EventHandler, RecordError, Recorder, RecordingConfig};
 use fullbore_formats::panda::{EndReason, Ending};
 use fullbore_linux::stop_handle::StopHandle;
 
+use crate::forwarding::Forwarding;
 use crate::outcome::{Outcome, RecordingOutcome};
 use crate::retention::RetentionThread;
 
@@ -24,24 +23,16 @@ pub fn record(
 ) -> Result<RecordingOutcome, RecordError> {
     let (wanted, of_pandas) = (config.scan_count(), config.has_acquisitions());
     let (mut outcome, mut advice) = (RecordingOutcome::default(), OverrunAdvice::default());
-    let forward = match config.forward.as_slice() {
-        [] => None,
-        some => Some(Forwarder::start(&config.taps, some.to_vec()).map_err(RecordError::Thread)?),
-    };
-    let mut told = Instant::now();
+    let mut forwarding = Forwarding::start(&config)?;
     let mut see = |event: &Event| {
         outcome.see(event);
         tell(event);
-        if let Some(forward) = &forward {
-            after(forward, event, &mut told, tell);
-        }
+        forwarding.after(event, tell);
         advice.after(event).iter().for_each(&mut *tell);
         tell_of(retention.as_ref(), event, tell);
     };
     let ended = Recorder::arm(config, &mut see).and_then(|it| it.run(control, &mut see));
-    if let Some(forward) = forward {
-        tell(&Event::Forwarded { over: true, streams: forward.finish() });
-    }
+    forwarding.finish().iter().for_each(&mut *tell);
     if !matches!(ended, Err(RecordError::Left { .. }))
         && let Some(retention) = retention
     {
@@ -59,18 +50,6 @@ pub fn record(
         outcome.outcome = Outcome::Problem;
     }
     Ok(outcome)
-}
-
-/// Tells of what is sent on, once a second.
-fn after(forward: &Forwarder, event: &Event, told: &mut Instant, tell: &mut EventHandler<'_>) {
-    match event {
-        Event::Sealed(sealed) => forward.sealed(sealed),
-        Event::Progress(_) if told.elapsed() >= Duration::from_secs(1) => {
-            *told = Instant::now();
-            tell(&Event::Forwarded { over: false, streams: forward.counts() });
-        }
-        _ => {}
-    }
 }
 
 /// Notifies the retention thread of a sealed scan, and tells its events.

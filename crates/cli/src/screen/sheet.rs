@@ -212,6 +212,9 @@ fn forwarded(it: &ForwardCounts) -> String {
     if *unreachable > 0 {
         line += "; nothing listens there";
     }
+    if let Some(problem) = &it.problem {
+        line += &format!("; not reached: {problem}");
+    }
     line
 }
 

@@ -202,8 +202,8 @@ pub struct Args {
     #[arg(long, value_name = "DEVICE|HDF5|FILE|-|STORE")]
     to: Vec<String>,
     /// Send the frames of each stream on while they are recorded, best effort, with what is skipped counted. Stream n goes
-    /// to the n-th port: udp://HOST:PORT[-PORT][?ttl=N&interface=NAME&format=vtp] or tcp://HOST:PORT[-PORT]; may be given
-    /// several times.
+    /// to the n-th port: udp://HOST:PORT[-PORT][?ttl=N&interface=NAME&format=vtp], tcp://HOST:PORT[-PORT], or with TLS
+    /// tcp+tls://HOST:PORT[-PORT][?pin=SHA256|ca=FILE]; may be given several times.
     #[arg(long, value_name = "ENDPOINT")]
     forward: Vec<String>,
     /// The name of a device whose data may be overwritten; once for each such device

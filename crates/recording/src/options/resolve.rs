@@ -85,16 +85,7 @@ impl RecordingOptions {
         let is_given = |option: &str| given.contains(&option.trim_start_matches('-'));
         let conflicts: [(&[&'static str], &'static str); 2] = [
             (
-                &[
-                    "--scan",
-                    "--scans",
-                    "--start",
-                    "--duration",
-                    "--bytes",
-                    "--until",
-                    "--to",
-                    "--forward",
-                ],
+                &["--scan", "--scans", "--start", "--duration", "--bytes", "--until", "--to"],
                 "--schedule",
             ),
             (&["--place"], "--cpus"),

@@ -32,7 +32,8 @@ use fullbore_core::memory_budget::MeasuredDisks;
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::schedule::agenda::{Agenda, Step};
 use fullbore_core::schedule::{Planned, Schedule};
-use fullbore_engine::recorder::{Limit, RecordingConfig};
+use fullbore_engine::forward::Forwarder;
+use fullbore_engine::recorder::{Limit, RecordError, RecordingConfig};
 use fullbore_engine::sink::SinkConfig;
 use fullbore_linux::clock::Clock;
 use fullbore_linux::stop_handle::StopHandle;
@@ -49,6 +50,7 @@ use self::events::count;
 use self::preflight::Preflight;
 use self::schedule_file::{doubts, read, session_of};
 use self::watch::{HostClock, Watch};
+use crate::forwarding::Finishing;
 use crate::options::{OptionError, RecordingOptions};
 use crate::outcome::Outcome;
 use crate::retention::RetentionThread;
@@ -64,6 +66,8 @@ pub struct Session {
     config: SessionConfig,
     schedule: Schedule,
     retention: Option<RetentionThread>,
+    /// What earlier scans still send on.
+    finishing: Finishing,
     watch: Watch,
     /// Directories of the disk set.
     members: Vec<PathBuf>,
@@ -127,7 +131,9 @@ impl Session {
         let config = SessionConfig { options, session: session.clone(), disks };
         // Errors of the options are reported now, and not at the first scan.
         let first = schedule.scans.first().expect("a schedule has a scan");
-        let members = config.of_scan(first, None, &BTreeMap::new())?.members().to_vec();
+        let of_first = config.of_scan(first, None, &BTreeMap::new())?;
+        Forwarder::check(&of_first.forward).map_err(RecordError::Forward)?;
+        let members = of_first.members().to_vec();
         let agenda = Agenda::new(schedule.clone(), config.options.lead());
         let watch = Watch {
             file,
@@ -140,6 +146,7 @@ impl Session {
             config,
             schedule,
             retention: None,
+            finishing: Finishing::default(),
             watch,
             session: SessionWriter::new(members.clone()),
             members,
@@ -213,9 +220,11 @@ impl Session {
         self.done.left.extend(self.watch.agenda.ahead().map(|scan| scan.name.clone()));
     }
 
-    /// The events of the watch since the last call.
+    /// The events of the watch, and of forwarders that have finished, since the last call.
     fn look(&mut self) -> Vec<SessionEvent> {
-        self.watch.look(&self.config.options, &self.config.session)
+        let mut news = self.watch.look(&self.config.options, &self.config.session);
+        news.extend(self.finishing.reports().into_iter().map(SessionEvent::Recording));
+        news
     }
 
     /// Handles a scan that is over before it could be armed, unless it was recorded before a restart of the session.
@@ -254,7 +263,8 @@ impl Session {
 
     /// Completes the account of the session.
     fn conclude(mut self, tell: &mut SessionEventHandler<'_>) -> SessionOutcome {
-        let told = self.retention.take().map_or(Vec::new(), RetentionThread::finish);
+        let mut told = self.finishing.wait();
+        told.extend(self.retention.take().map_or(Vec::new(), RetentionThread::finish));
         told.into_iter().for_each(|event| tell(&SessionEvent::Recording(event)));
         if !self.done.left.is_empty() {
             self.outcome = Outcome::Problem;

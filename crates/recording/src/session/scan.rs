@@ -16,6 +16,7 @@ use super::account::{SHORT_NS, ScanEntry, ScanOutcome};
 use super::events::{SessionEvent, SessionEventHandler};
 use super::retry::Retry;
 use super::{LOOK, Session};
+use crate::forwarding::Forwarding;
 use crate::outcome::Outcome;
 use crate::run::tell_of;
 
@@ -116,16 +117,28 @@ impl Session {
             Err(error) => return Tried::NotArmed { why: error.to_string() },
         };
         let given = config.members().to_vec();
-        let begun = Clock::new().now();
-        let mut see = |event: &Event| self.see(event, recording, tell);
-        let recorder = match Recorder::arm(config, &mut see) {
-            Ok(recorder) => recorder,
+        let mut forwarding = match Forwarding::start(&config) {
+            Ok(forwarding) => forwarding,
             Err(error) => return Tried::NotArmed { why: explained(&error) },
         };
-        if let Some(text) = armed_late(&scan, begun, Clock::new().now()) {
-            see(&Event::Warning { text });
-        }
-        let ended = recorder.run(&control, &mut see);
+        let begun = Clock::new().now();
+        let mut see = |event: &Event| {
+            self.see(event, recording, tell);
+            forwarding.after(event, &mut |event| tell(&SessionEvent::Recording(event.clone())));
+        };
+        let ended = match Recorder::arm(config, &mut see) {
+            Ok(recorder) => {
+                if let Some(text) = armed_late(&scan, begun, Clock::new().now()) {
+                    see(&Event::Warning { text });
+                }
+                recorder.run(&control, &mut see)
+            }
+            Err(error) => {
+                self.finishing.add(forwarding);
+                return Tried::NotArmed { why: explained(&error) };
+            }
+        };
+        self.finishing.add(forwarding);
         self.get_to_know(&given, recording.sealed.as_ref());
         Tried::Ended { failure: ended.err().map(|error| explained(&error)) }
     }

@@ -1,7 +1,7 @@
 //! Sends what is recorded on to another host, live: best effort, and counted.
 //!
 //! ```text
-//! ring ──► tap ──► reader ──► queue of each stream ──► its sender (paced) ──► udp or tcp
+//! ring ──► tap ──► reader ──► queue of each stream ──► its sender (paced) ──► udp, tcp or tls
 //!           │ skipped           │ full: skipped           │ refused by the network
 //! ```
 //!
@@ -9,23 +9,29 @@
 //! stream has a thread and a socket of its own. Frames of a block are spread over the time in which the stream fills a
 //! block, and faster while blocks wait.
 
+mod socket;
+mod target;
+mod tls;
+
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::io::{self, IoSlice, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use fullbore_core::endpoint::{self, Endpoint, UdpTarget};
+use fullbore_core::hint::Hint;
 use fullbore_core::manifest::Format;
 use fullbore_formats::FILL;
 use fullbore_linux::ring::{Tap, TapBlock, Taps};
-use fullbore_linux::sys::send::{Destination, Packet, Sender};
 use serde::Serialize;
 use uuid::Uuid;
 
+use self::socket::{Connector, Socket};
+pub use self::target::{ForwardTarget, TlsTrust};
 use crate::event::Sealed;
 
 /// Blocks of a stream that wait for its sender.
@@ -52,53 +58,6 @@ const MOST_STREAMS: usize = 256;
 /// The interval in which a blocked connection looks for the end.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A destination.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ForwardTarget {
-    /// A datagram for each frame.
-    Udp {
-        /// The address.
-        to: UdpTarget,
-        /// True if a packet number precedes each frame (VTP).
-        numbered: bool,
-    },
-    /// A connection with the frames of a stream one after the other.
-    Tcp {
-        /// The address or host name.
-        host: String,
-        /// The port.
-        port: u16,
-    },
-}
-
-impl std::fmt::Display for ForwardTarget {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Udp { to, .. } => to.fmt(f),
-            Self::Tcp { host, port } if host.contains(':') => write!(f, "tcp://[{host}]:{port}"),
-            Self::Tcp { host, port } => write!(f, "tcp://{host}:{port}"),
-        }
-    }
-}
-
-impl ForwardTarget {
-    /// Reads one endpoint, and makes a destination of each of its ports.
-    pub fn parse(text: &str) -> Result<Vec<Self>, endpoint::Error> {
-        let mut endpoint: Endpoint = text.parse()?;
-        if endpoint.scheme == "tcp" && endpoint.parameters.is_empty() {
-            endpoint.scheme = "udp".to_owned();
-            let ports = UdpTarget::expand(&endpoint)?.into_iter();
-            return Ok(ports.map(|it| Self::Tcp { host: it.host, port: it.port }).collect());
-        }
-        let numbered = ("format".to_owned(), "vtp".to_owned());
-        let before = endpoint.parameters.len();
-        endpoint.parameters.retain(|parameter| *parameter != numbered);
-        let numbered = endpoint.parameters.len() < before;
-        let targets = UdpTarget::expand(&endpoint)?.into_iter();
-        Ok(targets.map(|to| Self::Udp { to, numbered }).collect())
-    }
-}
-
 /// What has been sent of a stream of a scan. Once the scan is sealed, `recorded = sent + skipped + refused`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ForwardCounts {
@@ -120,6 +79,41 @@ pub struct ForwardCounts {
     pub refused: u64,
     /// Reports of the destination that nothing listens there. The frames count as sent.
     pub unreachable: u64,
+    /// The last reason for which the destination was not reached, if it is not.
+    pub problem: Option<String>,
+}
+
+/// A destination that cannot be sent to, whatever the network does.
+#[derive(Debug, thiserror::Error)]
+pub enum ForwardError {
+    /// The file has no usable certificates.
+    #[error("{}: {why}", path.display())]
+    Authority {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        why: String,
+    },
+    /// TLS cannot be used on this host.
+    #[error("TLS cannot be used")]
+    Tls {
+        /// The reason.
+        source: rustls::Error,
+    },
+    /// A thread could not be started.
+    #[error("a thread that sends frames on could not be started")]
+    Thread(#[source] io::Error),
+}
+
+impl Hint for ForwardError {
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        match self {
+            Self::Authority { .. } => Some(Cow::Borrowed(
+                "`ca=` names a PEM file with the certificate of the authority; `pin=` takes one certificate without an authority",
+            )),
+            Self::Tls { .. } | Self::Thread(_) => None,
+        }
+    }
 }
 
 /// A stream of a scan: the part of its identity that all stores share, and its number.
@@ -158,13 +152,20 @@ pub struct Forwarder {
 }
 
 impl Forwarder {
+    /// Checks what can be checked of destinations without reaching them.
+    pub fn check(targets: &[ForwardTarget]) -> Result<(), ForwardError> {
+        targets.iter().cloned().try_for_each(|target| Connector::new(target).map(drop))
+    }
+
     /// Starts to send what these taps show. Stream *n* goes to destination *n*, and around again if there are fewer.
-    pub fn start(taps: &Taps, targets: Vec<ForwardTarget>) -> io::Result<Self> {
+    pub fn start(taps: &Taps, targets: &[ForwardTarget]) -> Result<Self, ForwardError> {
+        let connectors: Vec<_> =
+            targets.iter().cloned().map(Connector::new).collect::<Result<_, _>>()?;
         let shared = Arc::new(Shared::default());
         let (tap, of_reader) = (taps.open_for_every(), shared.clone());
-        let read = move || read(tap, &targets, &of_reader);
-        let reader = std::thread::Builder::new().name("forward".into()).spawn(read)?;
-        Ok(Self { shared, reader })
+        let read = move || read(tap, &connectors, &of_reader);
+        let reader = std::thread::Builder::new().name("forward".into()).spawn(read);
+        Ok(Self { shared, reader: reader.map_err(ForwardError::Thread)? })
     }
 
     /// The counts so far.
@@ -220,7 +221,7 @@ struct Queue {
 }
 
 /// Reads the tap until the recording has ended. Returns the senders.
-fn read(mut tap: Tap, targets: &[ForwardTarget], shared: &Arc<Shared>) -> Vec<JoinHandle<()>> {
+fn read(mut tap: Tap, connectors: &[Connector], shared: &Arc<Shared>) -> Vec<JoinHandle<()>> {
     let (mut queues, mut senders) = (BTreeMap::<u16, Queue>::new(), Vec::new());
     loop {
         let ending = shared.ending.load(Relaxed);
@@ -231,10 +232,10 @@ fn read(mut tap: Tap, targets: &[ForwardTarget], shared: &Arc<Shared>) -> Vec<Jo
             continue;
         };
         let number = block.stream_ref.number;
-        let target = &targets[usize::from(number) % targets.len()];
+        let connector = &connectors[usize::from(number) % connectors.len()];
         let frames = frames_of(&block);
         shared.count(key(block.stream_ref.scan, number), |counts| {
-            counts.to = target.to_string();
+            counts.to = connector.target.to_string();
             // Skipped blocks were full, except the last one of a scan.
             counts.skipped += block.skipped * frames;
             if let Some(stream) = &block.stream {
@@ -244,7 +245,7 @@ fn read(mut tap: Tap, targets: &[ForwardTarget], shared: &Arc<Shared>) -> Vec<Jo
         if !queues.contains_key(&number) && queues.len() < MOST_STREAMS {
             let (jobs, come) = sync_channel(QUEUE_BLOCKS);
             let waiting = Arc::new(AtomicUsize::new(0));
-            let mut line = Line::new(target.clone(), shared.clone(), waiting.clone());
+            let mut line = Line::new(connector.clone(), shared.clone(), waiting.clone());
             let send = move || line.run(&come);
             if let Ok(sender) = std::thread::Builder::new().name("forward".into()).spawn(send) {
                 senders.push(sender);
@@ -269,25 +270,9 @@ fn frames_of(block: &TapBlock) -> u64 {
     (block.bytes.len() as u64).checked_div(frame_bytes).unwrap_or(0)
 }
 
-/// The socket of a line.
-enum Socket {
-    Udp(Box<Sender>),
-    Tcp(TcpStream),
-}
-
-/// The result of sending frames.
-#[derive(Default)]
-struct Passed {
-    sent: u64,
-    refused: u64,
-    unreachable: u64,
-    /// True if the destination must be reached anew.
-    is_lost: bool,
-}
-
 /// The way of a stream to its destination.
 struct Line {
-    target: ForwardTarget,
+    connector: Connector,
     shared: Arc<Shared>,
     /// Blocks in the queue.
     waiting: Arc<AtomicUsize>,
@@ -300,8 +285,8 @@ struct Line {
 }
 
 impl Line {
-    fn new(target: ForwardTarget, shared: Arc<Shared>, waiting: Arc<AtomicUsize>) -> Self {
-        Self { target, shared, waiting, socket: None, tried: None, number: 0, since: None }
+    fn new(connector: Connector, shared: Arc<Shared>, waiting: Arc<AtomicUsize>) -> Self {
+        Self { connector, shared, waiting, socket: None, tried: None, number: 0, since: None }
     }
 
     /// Sends blocks until no more can come.
@@ -326,28 +311,32 @@ impl Line {
         let mut due = Instant::now();
         let mut rest = frames.as_slice();
         while !rest.is_empty() {
-            if self.shared.is_over() || !self.connect() {
+            self.connect(id);
+            let Some(socket) = &mut self.socket else {
                 self.shared.count(id, |counts| counts.skipped += rest.len() as u64);
                 return;
-            }
+            };
             let hurry = 1 + self.waiting.load(Relaxed) as u32;
             let period = period / (hurry * hurry);
             let group = GROUP.as_nanos() / period.as_nanos().max(1);
             let group = (group as usize).clamp(1, MOST_TOGETHER).min(rest.len());
             let (now, after) = rest.split_at(group);
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
-            let passed = self.pass(now);
+            let passed = socket.pass(now, self.number, &self.shared);
+            self.number += group as u64;
             let sent = passed.sent + passed.refused;
+            let problem = passed.lost.as_ref().map(explained_by);
+            if passed.lost.is_some() {
+                self.socket = None;
+            }
             self.shared.count(id, |counts| {
                 counts.sent += passed.sent;
                 counts.bytes += passed.sent * frame_bytes as u64;
                 counts.refused += passed.refused;
                 counts.unreachable += passed.unreachable;
                 counts.skipped += group as u64 - sent;
+                counts.problem = problem;
             });
-            if passed.is_lost {
-                self.socket = None;
-            }
             due = (due + period * group as u32).max(Instant::now() - FIRST_SPAN);
             rest = after;
         }
@@ -375,92 +364,28 @@ impl Line {
         }
     }
 
-    /// True if there is a socket. Tries to make one once a second.
-    fn connect(&mut self) -> bool {
-        if self.socket.is_none() && self.tried.is_none_or(|tried| tried.elapsed() >= RETRY) {
+    /// Tries to make a socket if there is none, once a second. Drops it when everything is given up.
+    fn connect(&mut self, id: Key) {
+        if self.shared.is_over() {
+            self.socket = None;
+        } else if self.socket.is_none() && self.tried.is_none_or(|it| it.elapsed() >= RETRY) {
             self.tried = Some(Instant::now());
-            self.socket = match &self.target {
-                ForwardTarget::Udp { to, .. } => Destination::of(to)
-                    .and_then(|to| Sender::connect(&to))
-                    .map(|sender| Socket::Udp(Box::new(sender)))
-                    .ok(),
-                ForwardTarget::Tcp { host, port } => reach(host, *port).map(Socket::Tcp).ok(),
-            };
-        }
-        self.socket.is_some()
-    }
-
-    /// Sends some frames.
-    fn pass(&mut self, frames: &[&[u8]]) -> Passed {
-        match &mut self.socket {
-            Some(Socket::Udp(sender)) => {
-                let numbered = matches!(self.target, ForwardTarget::Udp { numbered: true, .. });
-                let numbers: Vec<[u8; 8]> =
-                    (self.number..).take(frames.len()).map(u64::to_le_bytes).collect();
-                self.number += frames.len() as u64;
-                let head = if numbered { size_of::<u64>() } else { 0 };
-                let packets: Vec<Packet<'_>> = numbers
-                    .iter()
-                    .zip(frames)
-                    .map(|(number, frame)| [IoSlice::new(&number[..head]), IoSlice::new(frame)])
-                    .collect();
-                let before = sender.tally();
-                let failed = sender.send(&packets).is_err();
-                let after = sender.tally();
-                let sent = after.sent - before.sent;
-                Passed {
-                    sent,
-                    // An error of the socket refuses what it did not take.
-                    refused: frames.len() as u64 - sent,
-                    unreachable: after.unreachable - before.unreachable,
-                    is_lost: failed,
+            match self.connector.connect() {
+                Ok(socket) => self.socket = Some(socket),
+                Err(error) => {
+                    self.shared.count(id, |counts| counts.problem = Some(explained_by(&error)));
                 }
             }
-            Some(Socket::Tcp(stream)) => {
-                let mut passed = Passed::default();
-                for frame in frames {
-                    if write(stream, frame, &self.shared).is_err() {
-                        passed.is_lost = true;
-                        break;
-                    }
-                    passed.sent += 1;
-                }
-                passed
-            }
-            None => Passed::default(),
         }
     }
 }
 
-/// Connects within a second.
-fn reach(host: &str, port: u16) -> io::Result<TcpStream> {
-    let mut last = io::ErrorKind::NotFound.into();
-    for address in (host, port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, RETRY) {
-            Ok(stream) => {
-                stream.set_write_timeout(Some(LOOK))?;
-                return Ok(stream);
-            }
-            Err(error) => last = error,
-        }
+/// The text of a network's error, for people.
+fn explained_by(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => "it takes nothing".to_owned(),
+        _ => error.to_string(),
     }
-    Err(last)
-}
-
-/// Writes a whole frame, however slowly it is taken, until everything is given up.
-fn write(stream: &mut TcpStream, mut frame: &[u8], shared: &Shared) -> io::Result<()> {
-    while !frame.is_empty() {
-        match stream.write(frame) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(taken) => frame = &frame[taken..],
-            Err(error) => match error.kind() {
-                io::ErrorKind::Interrupted => {}
-                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut if !shared.is_over() => {}
-                _ => return Err(error),
-            },
-        }
-    }
-    Ok(())
 }
 
 /// True if a frame that carries its time stands in place of a lost one: its payload is the fill pattern.
@@ -477,20 +402,6 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_destination_is_read_with_its_ports_and_its_framing() {
-        let texts = |text: &str| -> Vec<String> {
-            ForwardTarget::parse(text).unwrap().iter().map(ToString::to_string).collect()
-        };
-        assert_eq!(texts("tcp://h:5000-5001"), ["tcp://h:5000", "tcp://h:5001"]);
-        assert_eq!(texts("udp://h:5000?ttl=3"), ["udp://h:5000?ttl=3"]);
-        let numbered = ForwardTarget::parse("udp://h:1?format=vtp").unwrap();
-        assert!(matches!(numbered[..], [ForwardTarget::Udp { numbered: true, .. }]));
-        for wrong in ["file:x", "tcp://h:1?ttl=3", "udp://h:1?format=raw", "udp://h", "tcp://:1"] {
-            assert!(ForwardTarget::parse(wrong).is_err(), "{wrong}");
-        }
-    }
 
     #[test]
     fn a_frame_of_the_fill_pattern_is_no_data() {
