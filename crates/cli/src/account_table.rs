@@ -17,6 +17,7 @@ pub type Column = (&'static str, fn(&Account) -> u64);
 pub const BESIDE: [Column; 12] = [
     ("filled", |account| account.filled),
     ("invalid", |account| account.invalid),
+    ("not transferred", |account| account.terms.not_transferred),
     ("duplicates", |account| account.duplicates),
     ("reordered", |account| account.reordered),
     ("foreign", |account| account.foreign),
@@ -66,7 +67,7 @@ fn heading(beside: &[&Column]) -> Vec<String> {
 }
 
 fn balance(terms: &Terms) -> [String; 6] {
-    let Terms { expected, written, missing, overrun, damaged, late } = *terms;
+    let Terms { expected, written, missing, overrun, damaged, late, .. } = *terms;
     [expected, written, missing, overrun, damaged, late].map(|frames| frames.to_string())
 }
 

@@ -1,6 +1,7 @@
 //! The account of a stream: the expected frames, the outcome of each, and the certainty of both.
 //!
-//! The terms balance: `expected = written + missing + overrun + damaged + late`. Each term is defined once, here.
+//! The terms balance: `expected = written + missing + overrun + damaged + late + not_transferred`. Each term is defined
+//! once, here.
 //! Beside the terms are the [`DropCounter`]es, the counters of every layer before and after. The [`Verdict`] follows
 //! from both.
 
@@ -33,14 +34,17 @@ pub struct Terms {
     pub damaged: u64,
     /// Frames that arrived after their position was written.
     pub late: u64,
+    /// Frames of the source of an incomplete copy that have not arrived here.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub not_transferred: u64,
 }
 
 impl Terms {
     /// Returns the sum of all terms except `expected`. The sum saturates, because the terms of a damaged account may be
     /// absurd.
     pub fn sum(&self) -> u64 {
-        let terms = [self.written, self.missing, self.overrun, self.damaged, self.late];
-        terms.into_iter().fold(0, u64::saturating_add)
+        let lost = [self.missing, self.overrun, self.damaged, self.late, self.not_transferred];
+        lost.into_iter().fold(self.written, u64::saturating_add)
     }
 
     /// True if the terms balance.
@@ -57,6 +61,7 @@ impl Terms {
             (&mut self.overrun, other.overrun),
             (&mut self.damaged, other.damaged),
             (&mut self.late, other.late),
+            (&mut self.not_transferred, other.not_transferred),
         ] {
             *term = term.saturating_add(more);
         }
@@ -387,6 +392,22 @@ pub struct Unreachable {
     pub members: Vec<String>,
 }
 
+/// The part of a stream's source that has not arrived, in the account of a copy that was sealed incomplete.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotTransferred {
+    /// Blocks that have not arrived.
+    pub blocks: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Blocks of the source, as far as it has told.
+    pub of_blocks: u64,
+    /// Bytes of the source, as far as it has told.
+    pub of_bytes: u64,
+    /// True if the source was still being recorded: what it recorded later is in no number here.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub was_recording: bool,
+}
+
 /// The account of one stream of one scan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
@@ -408,6 +429,9 @@ pub struct Account {
     /// Written frames that could not be reached when the scan was sealed, if any. `recover` removes it once they can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreachable: Option<Unreachable>,
+    /// The part of the source that has not arrived, if this is an incomplete copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_transferred: Option<NotTransferred>,
     /// Frames that arrived more than once (not part of the balance).
     pub duplicates: u64,
     /// Frames that arrived after one with a higher index and were still written to their position.
@@ -484,6 +508,7 @@ impl Account {
             invalid: 0,
             unverified: 0,
             unreachable: None,
+            not_transferred: None,
             duplicates: 0,
             reordered: 0,
             reorder_extent: 0,
@@ -613,6 +638,9 @@ impl Account {
         }
         // A thread of one frame has no neighbours that could be missing.
         if self.terms.expected == 1 || self.flows.iter().any(|flow| flow.terms.expected == 1) {
+            return Verdict::Unproven;
+        }
+        if self.not_transferred.is_some_and(|it| it.was_recording) {
             return Verdict::Unproven;
         }
         let still = self.unavailable_counters.is_empty()

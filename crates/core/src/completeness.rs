@@ -11,7 +11,7 @@
 //! | first word | means |
 //! |---|---|
 //! | `COMPLETE` | every frame that was expected is recorded, and the plan, if there was one, is covered |
-//! | `LOST` | frames are missing, overrun, damaged or late |
+//! | `LOST` | frames are missing, overrun, damaged, late or not transferred |
 //! | `INCOMPLETE` | no frame is known to be lost, but a stream never arrived, lacks an end or does not cover the plan,
 //! or frames arrived and were not kept, or frames are on a member that cannot be reached |
 //! | `UNKNOWN` | no loss is known, and none can be ruled out |
@@ -24,7 +24,9 @@ use std::fmt;
 use fullbore_time::Tai;
 use serde::{Deserialize, Serialize};
 
-use crate::account::{Account, CountedBy, Presence, Terms, Unreachable, Verdict};
+use crate::account::{
+    Account, CountedBy, NotTransferred, Presence, Terms, Unreachable, Verdict,
+};
 use crate::manifest::{Degradation, Manifest, State, Summary};
 
 pub use self::planned::{Planned, TOLERANCE_NS};
@@ -84,6 +86,9 @@ pub struct OtherCounts {
     /// Written frames that could not be reached when the scan was sealed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreachable: Option<Unreachable>,
+    /// The part of the source that has not arrived, if this is an incomplete copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_transferred: Option<NotTransferred>,
     /// For a stream of several threads: the threads that were not present all the time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub threads: Vec<ThreadPresence>,
@@ -120,6 +125,7 @@ impl From<&Account> for OtherCounts {
             counters_moved: moved || !account.unavailable_counters.is_empty(),
             explained: account.explained,
             unreachable: account.unreachable.clone(),
+            not_transferred: account.not_transferred,
             threads: threads.collect(),
         }
     }
@@ -135,7 +141,7 @@ pub enum Status {
     Unknown,
     /// No frame is known to be lost, but something is missing.
     Incomplete,
-    /// Frames are missing, overrun, damaged or late.
+    /// Frames are missing, overrun, damaged, late or not transferred.
     Lost,
 }
 
@@ -241,8 +247,8 @@ impl StreamCompleteness {
     }
 
     fn lost(&self) -> u64 {
-        let Terms { missing, overrun, damaged, late, .. } = self.terms;
-        [missing, overrun, damaged, late].into_iter().fold(0, u64::saturating_add)
+        let Terms { missing, overrun, damaged, late, not_transferred, .. } = self.terms;
+        [missing, overrun, damaged, late, not_transferred].into_iter().fold(0, u64::saturating_add)
     }
 
     /// Returns the missing frames by the place of the loss.
@@ -320,6 +326,10 @@ impl StreamCompleteness {
         let panda = self.counted_by == Some(CountedBy::ServerCount);
         if self.beside.restarts > 0 {
             let text = "the sender restarted its count, and what it sent in between is not known";
+            return Some((text, true));
+        }
+        if self.beside.not_transferred.is_some_and(|it| it.was_recording) {
+            let text = "its source was still recording: what it recorded later is not known here";
             return Some((text, true));
         }
         if self.has(|it| *it == Presence::NotKnown) {

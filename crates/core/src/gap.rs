@@ -18,6 +18,15 @@ pub enum Cause {
     Damaged,
     /// The frame arrived after its position was written.
     Late,
+    /// The frame is in the recording that this copy was made from, and has not arrived here.
+    #[serde(rename = "not-transferred")]
+    NotTransferred,
+}
+
+impl Cause {
+    /// All causes, by their number in an index record.
+    pub const ALL: [Self; 5] =
+        [Self::Missing, Self::Overrun, Self::Damaged, Self::Late, Self::NotTransferred];
 }
 
 impl fmt::Display for Cause {
@@ -27,6 +36,7 @@ impl fmt::Display for Cause {
             Cause::Overrun => "overrun",
             Cause::Damaged => "damaged",
             Cause::Late => "late",
+            Cause::NotTransferred => "not transferred",
         })
     }
 }

@@ -345,9 +345,8 @@ fn decode_body(kind: u8, take: &mut Take<'_>) -> Option<Entry> {
         }
         4 => {
             let (first, count) = (take.i64(), take.u64());
-            let causes = [Cause::Missing, Cause::Overrun, Cause::Damaged, Cause::Late];
             let [cause] = take.bytes::<1>();
-            Entry::Gap(Gap { first, count, cause: *causes.get(usize::from(cause))? })
+            Entry::Gap(Gap { first, count, cause: *Cause::ALL.get(usize::from(cause))? })
         }
         5 => Entry::Mark { blocks: take.u64(), at: Tai(take.i64()) },
         6 => Entry::Found { first: take.u64(), count: take.u64() },

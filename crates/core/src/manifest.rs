@@ -13,7 +13,7 @@ use fullbore_time::Tai;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::account::{Account, CountedBy, Presence, Terms, Verdict};
+use crate::account::{Account, CountedBy, NotTransferred, Presence, Terms, Verdict};
 use crate::chunk_map::Renumbering;
 use crate::clock_check::ClockOffset;
 use crate::completeness::{OtherCounts, Planned};
@@ -387,6 +387,42 @@ pub struct Copied {
     /// Time when the last block and the account had arrived; `None` while the copy is incomplete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed: Option<Tai>,
+    /// The streams of the source, while the copy is incomplete and after it was sealed so.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub source: Vec<SourceStream>,
+    /// Blocks that the source could not read when it last tried.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unreadable_blocks: u64,
+}
+
+/// A stream of the scan that a copy is made of, as its source described it last.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceStream {
+    /// Blocks recorded so far.
+    pub blocks: u64,
+    /// Bytes recorded so far.
+    pub bytes: u64,
+    /// The summary of the account; none while it is being recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<Summary>,
+}
+
+impl SourceStream {
+    /// Returns the part that is not in a copy of this many blocks and bytes.
+    pub fn not_transferred(&self, blocks: u64, bytes: u64) -> NotTransferred {
+        let (of_blocks, of_bytes) = (self.blocks.max(blocks), self.bytes.max(bytes));
+        NotTransferred {
+            blocks: of_blocks - blocks,
+            bytes: of_bytes - bytes,
+            of_blocks,
+            of_bytes,
+            was_recording: self.account.is_none(),
+        }
+    }
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A scan.

@@ -9,7 +9,8 @@ use std::ops::Range;
 use fullbore_core::gap::{Cause, Gap};
 
 /// Causes from the least to the most specific; later ones paint over earlier ones.
-const LAYERS: [Cause; 4] = [Cause::Missing, Cause::Overrun, Cause::Late, Cause::Damaged];
+const LAYERS: [Cause; 5] =
+    [Cause::NotTransferred, Cause::Missing, Cause::Overrun, Cause::Late, Cause::Damaged];
 
 /// Disjoint gaps in ascending order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,7 +29,7 @@ struct Run {
 impl Gaps {
     /// Merges the records, in any order, into one list.
     pub fn paint(records: impl IntoIterator<Item = Gap>) -> Self {
-        let mut layers: [Vec<Run>; 4] = Default::default();
+        let mut layers: [Vec<Run>; 5] = Default::default();
         for gap in records.into_iter().filter(|gap| gap.count > 0) {
             let end = gap.first.saturating_add_unsigned(gap.count);
             layers[gap.cause as usize].push(Run { start: gap.first, end, cause: gap.cause });

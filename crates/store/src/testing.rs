@@ -593,6 +593,7 @@ fn account(plan: &StreamPlan, made: &[MadeBlock]) -> Account {
         overrun: gaps.total(Cause::Overrun),
         damaged: gaps.total(Cause::Damaged),
         late: gaps.total(Cause::Late),
+        not_transferred: 0,
     };
     assert!(account.terms.balance(), "the plan of {} does not balance", plan.name);
     account.filled = sum(|block| block.frames - block.present);
@@ -645,6 +646,7 @@ fn flows(plan: &StreamPlan, gaps: &Gaps) -> Vec<Flow> {
             overrun: gaps.total(Cause::Overrun),
             damaged: gaps.total(Cause::Damaged),
             late: gaps.total(Cause::Late),
+        not_transferred: 0,
         };
         let terms = Terms { written: terms.expected - terms.sum(), ..terms };
         Flow { station: STATION, thread, terms, gaps: gaps.iter().collect(), ..Flow::default() }

@@ -172,6 +172,8 @@ mod tests {
             key: String::new(),
             begun: laid.manifest.armed,
             completed: None,
+            source: Vec::new(),
+            unreadable_blocks: 0,
         };
         let copy = Manifest { copied: Some(copied), ..laid.manifest.clone() };
         lock.replace(&copy.to_json()).unwrap();

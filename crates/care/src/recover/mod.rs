@@ -21,6 +21,7 @@
 //! stays where it is, and `verify` reports it.
 
 mod apply;
+mod copy;
 mod error;
 mod outcome;
 mod parse_unindexed;

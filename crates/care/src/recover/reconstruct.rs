@@ -12,7 +12,7 @@ use fullbore_core::endpoint::{Threads, UdpSource};
 use fullbore_core::gap::{Cause, Gap, Ranges};
 use fullbore_core::index::Block;
 use fullbore_core::layout::Geometry;
-use fullbore_core::manifest::{Fill, Format, Manifest, Stream, Summary};
+use fullbore_core::manifest::{Fill, Format, Manifest, SourceStream, Stream, Summary};
 use fullbore_formats::vdif::{Header, NOWHERE, Second, Timeline};
 use fullbore_store::gaps::Gaps;
 use fullbore_store::inventory::Inventory;
@@ -22,7 +22,7 @@ use fullbore_time::{Tai, frame_ns};
 use super::rebuild_manifest::rate_of as rate_of_times;
 use super::scan_chunks::{Chunk, MemberPart, ScannedStream, UnindexedBlock};
 use super::times::Span;
-use super::{Error, Recovered, unchanged_account};
+use super::{Error, Recovered, copy, unchanged_account};
 
 /// A reconstructed stream.
 #[derive(Debug)]
@@ -71,7 +71,8 @@ pub fn rebuild(
         Some(geometry) => order(told, &geometry, &parts),
         None => (Vec::new(), Vec::new()),
     };
-    let (new_gaps, gaps, lost) = gaps(told, &parts, &blocks, fill);
+    let source = source_of(inventory, number);
+    let (new_gaps, gaps, lost) = gaps(told, &parts, &blocks, fill, source.as_ref());
     let mut reconstructed = Reconstructed {
         number,
         geometry,
@@ -408,11 +409,13 @@ fn gaps(
     parts: &[MemberPart],
     blocks: &[GoodBlock],
     fill: Vec<Gap>,
+    source: Option<&SourceStream>,
 ) -> (Vec<Gap>, Gaps, u64) {
     let recorded: Vec<Gap> = parts.iter().flat_map(MemberPart::gaps).collect();
     let known = Gaps::paint(recorded.iter().chain(&fill).copied());
     let mut new = fill;
     let mut lost = 0;
+    let lost_with_block = source.map_or(Cause::Overrun, |_| Cause::NotTransferred);
     let mut tell = |frames: Range<i64>, cause| {
         for hole in known.uncovered(frames) {
             let count = hole.end.abs_diff(hole.start);
@@ -422,8 +425,8 @@ fn gaps(
     for (whole, next) in blocks.iter().zip(blocks.iter().skip(1)) {
         let end = whole.block.first.saturating_add(whole.block.frames.into());
         let unseen = next.block.sequence - whole.block.sequence - 1;
-        // A numbered block was full: its frames had been received.
-        let cause = if unseen > 0 { Cause::Overrun } else { Cause::Missing };
+        // A numbered block was full: its frames had been received, by the source if this is a copy.
+        let cause = if unseen > 0 { lost_with_block } else { Cause::Missing };
         if end < next.block.first {
             let explained = known.uncovered(end..next.block.first).is_empty();
             lost += if explained { 0 } else { unseen };
@@ -439,9 +442,13 @@ fn gaps(
     {
         // A gap record is written with a later block, so the data in between existed once.
         let end = last.block.first.saturating_add(last.block.frames.into());
-        tell(end..known.end().unwrap_or(end).max(end), Cause::Overrun);
+        tell(end..known.end().unwrap_or(end).max(end), lost_with_block);
         let start = known.start().unwrap_or(first.block.first);
-        tell(start.min(first.block.first)..first.block.first, Cause::Overrun);
+        tell(start.min(first.block.first)..first.block.first, lost_with_block);
+    }
+    if let Some(source) = source {
+        let so_far = Gaps::paint(known.iter().chain(new.iter().copied()));
+        new.extend(copy::ends(told, source, blocks, &so_far));
     }
     let all = Gaps::paint(recorded.into_iter().chain(new.iter().copied()));
     (new, all, lost)
@@ -538,7 +545,10 @@ impl Reconstructed {
         self.edges(told, gaps, &mut account);
         account.clock = self.clock();
         let by_arrival = told.fill == Fill::Omit;
+        let source = source_of(inventory, self.number);
         match &told.format {
+            // The threads of the blocks that have not arrived are not known.
+            Format::Frames { .. } if by_arrival && source.is_some() => tell_gaps(&mut account, gaps),
             Format::Frames { .. } if by_arrival && frame_bytes > 0 => {
                 let mut flows = self.flows(inventory, told, progress)?;
                 add_absent(&mut flows, &told.source);
@@ -547,6 +557,11 @@ impl Reconstructed {
             }
             // Only the frames of lost blocks are known to have existed: nothing else was counted.
             _ => tell_gaps(&mut account, gaps),
+        }
+        if let Some(source) = &source
+            && copy::tell(&mut account, source, self.blocks.len() as u64, self.bytes())
+        {
+            return Ok(account);
         }
         if self.blocks.is_empty() {
             account.presence.push(Presence::NotKnown);
@@ -650,12 +665,20 @@ impl Reconstructed {
     }
 }
 
+/// The stream that an incomplete copy is made of; none if this is no incomplete copy.
+fn source_of(inventory: &Inventory, number: usize) -> Option<SourceStream> {
+    let copied = inventory.manifest.copied.as_ref().filter(|it| it.completed.is_none())?;
+    let unknown = SourceStream { blocks: 0, bytes: 0, account: None };
+    Some(copied.source.get(number).cloned().unwrap_or(unknown))
+}
+
 fn tell_gaps(account: &mut Account, gaps: &Gaps) {
     let terms = &mut account.terms;
     terms.missing = gaps.total(Cause::Missing);
     terms.overrun = gaps.total(Cause::Overrun);
     terms.damaged = gaps.total(Cause::Damaged);
     terms.late = gaps.total(Cause::Late);
+    terms.not_transferred = gaps.total(Cause::NotTransferred);
     terms.expected = terms.sum();
     gaps.iter().for_each(|gap| account.push_gap(gap));
 }

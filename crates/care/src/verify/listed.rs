@@ -27,11 +27,12 @@ use super::numbers::Rate;
 use super::recount::{Counted, Recount, Threads};
 use super::walk::ThreadSpan;
 
-const CAUSES: [(Cause, &str); 4] = [
+const CAUSES: [(Cause, &str); 5] = [
     (Cause::Missing, "missing"),
     (Cause::Overrun, "overrun"),
     (Cause::Damaged, "damaged"),
     (Cause::Late, "late"),
+    (Cause::NotTransferred, "not transferred"),
 ];
 
 /// The gaps of an account, and the losses in its terms beyond them.
@@ -120,6 +121,10 @@ impl<'a> Listed<'a> {
 
     /// In sequential streams, `recover` knows only that some frames are absent.
     fn check_recovered(&self, recount: &mut Recount<'_>) {
+        // Its terms are those of the source, whose index is not here.
+        if self.stored.not_transferred.is_some() {
+            return;
+        }
         let Terms { missing, damaged, late, overrun, .. } = self.stored.terms;
         recount.compare("late", late, 0);
         recount.compare("damaged", damaged, 0);
@@ -204,11 +209,13 @@ impl<'a> Listed<'a> {
             recount.compare("damaged", damaged, index.total(Cause::Damaged));
         }
         recount.compare("overrun", overrun, index.total(Cause::Overrun));
+        let not_transferred = self.stored.terms.not_transferred;
+        recount.compare("not transferred", not_transferred, index.total(Cause::NotTransferred));
     }
 
     /// Checks an account with more gaps than it lists: the listed gaps one by one, and the sums of all.
     fn check_by_sums(&self, recount: &mut Recount<'_>, gaps: &Gaps) {
-        let Terms { expected, written, missing, late, overrun, damaged } = self.stored.terms;
+        let Terms { expected, written, missing, late, overrun, damaged, .. } = self.stored.terms;
         let index = without_late(gaps);
         let (Some(start), Some(end)) = (gaps.start(), self.gaps.end()) else { return };
         let (listed, told) = (without_late(&self.gaps), index.clipped(start..end));
@@ -272,7 +279,8 @@ impl<'a> Listed<'a> {
             recount.compare("overrun (by the frames of all threads)", lost, lacking);
         }
         let by_time = self.stored.counted_by == CountedBy::FrameTime && self.timed && !self.filled;
-        if !by_time || !readable || self.stored.restarts > 0 || lost > 0 {
+        let part = self.stored.not_transferred.is_some();
+        if !by_time || !readable || self.stored.restarts > 0 || lost > 0 || part {
             return;
         }
         let alone = self.stored.flows.is_empty();
@@ -365,7 +373,8 @@ fn check_flow(recount: &mut Recount<'_>, flow: &Flow, recovered: bool) {
         return;
     }
     let listed = Gaps::paint(flow.gaps.iter().copied());
-    let terms = [flow.terms.missing, flow.terms.overrun, flow.terms.damaged, flow.terms.late];
+    let Terms { missing, overrun, damaged, late, .. } = flow.terms;
+    let terms = [missing, overrun, damaged, late];
     let names = [
         "missing (of a thread)",
         "overrun (of a thread)",
@@ -385,6 +394,7 @@ fn sums(gaps: &Gaps) -> Terms {
         overrun: gaps.total(Cause::Overrun),
         damaged: gaps.total(Cause::Damaged),
         late: gaps.total(Cause::Late),
+        not_transferred: gaps.total(Cause::NotTransferred),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::account::{CountedBy, Presence, Terms, Verdict};
+use crate::account::{CountedBy, NotTransferred, Presence, Terms, Verdict};
 use crate::manifest::{Degradation, State};
 
 use super::{Covered, Missing, Planned, Status, StreamCompleteness, Uncovered};
@@ -108,7 +108,7 @@ impl Judged<'_> {
         let Missing { here, before, unknown } = part.missing();
         let of_device = part.counted_by == Some(CountedBy::ServerCount);
         match self.state {
-            State::Recovered if !of_device => {
+            State::Recovered if !of_device && part.beside.not_transferred.is_none() => {
                 Missing { here, before: 0, unknown: unknown.saturating_add(before) }
             }
             _ => Missing { here, before, unknown },
@@ -155,6 +155,11 @@ impl Judged<'_> {
             (sum(&|it| self.missing_of(it).unknown), nowhere.0.to_owned(), nowhere.1.to_owned()),
             (sum(&|it| it.terms.damaged), "they were damaged".into(), "came damaged".into()),
             (sum(&|it| it.terms.late), "they came too late".into(), "came too late".into()),
+            (
+                sum(&|it| it.terms.not_transferred),
+                "they were not transferred to this copy".into(),
+                "not transferred".into(),
+            ),
         ]
         .into_iter()
         .filter(|(count, ..)| *count > 0)
@@ -164,6 +169,7 @@ impl Judged<'_> {
     /// Returns the missing parts other than lost frames.
     pub(super) fn lacks(&self) -> Vec<String> {
         let mut lacks = Vec::new();
+        lacks.extend(self.not_transferred());
         if let Some((frames, members)) = self.unreachable() {
             let (count, are) = (self.units(frames), if frames == 1 { "is" } else { "are" });
             lacks.push(format!("{count} {are} on {}, which cannot be reached", members.join(", ")));
@@ -268,7 +274,9 @@ impl Judged<'_> {
                 }
             })
             .collect();
+        let is_copy = self.parts.iter().any(|part| part.beside.not_transferred.is_some());
         if self.state == State::Recovered
+            && !is_copy
             && self.parts.iter().any(|it| it.verdict != Verdict::Proven)
         {
             texts.push(
@@ -318,6 +326,23 @@ impl Judged<'_> {
             }
         }
         (frames > 0).then_some((frames, members))
+    }
+
+    /// `12 of 40 blocks were not transferred (3145728 of 10485760 bytes)`.
+    fn not_transferred(&self) -> Option<String> {
+        let each = || self.parts.iter().filter_map(|part| part.beside.not_transferred);
+        let sum = |of: fn(NotTransferred) -> u64| each().map(of).fold(0, u64::saturating_add);
+        let blocks = sum(|it| it.blocks);
+        (blocks > 0).then(|| {
+            format!(
+                "{} of {} {} not transferred ({} of {})",
+                grouped(blocks),
+                counted(sum(|it| it.of_blocks), "block"),
+                was(blocks),
+                grouped(sum(|it| it.bytes)),
+                counted(sum(|it| it.of_bytes), "byte"),
+            )
+        })
     }
 
     pub(super) fn disagreements(&self) -> u64 {

@@ -536,6 +536,7 @@ impl StoredScan {
                 overrun: raw.overrun.get(),
                 damaged: raw.damaged.get(),
                 late: raw.late.get(),
+                not_transferred: 0,
             },
             verdict: decoded(&VERDICTS, raw.verdict).ok_or("its verdict is invalid")?,
             source: text(&raw.source),

@@ -51,6 +51,8 @@ pub fn begin(
         key: validate::printable(&origin.key),
         begun: Clock::new().now(),
         completed: None,
+        source: Vec::new(),
+        unreadable_blocks: 0,
     };
     let found = find(&places, sent)?;
     if found.is_empty() {
@@ -201,8 +203,7 @@ fn go_on(
     let is_sealed = |it: &&OwnDirectory| it.manifest.state != Stage::Recording;
     if let Some(sealed) = found.iter().find(is_sealed) {
         if sealed.manifest.copied.as_ref().is_none_or(|it| it.completed.is_none()) {
-            // `recover` made a scan of its own of what had arrived.
-            return Err(LandingError::Exists { path: sealed.path.clone() });
+            return Err(LandingError::Recovered { scan: sent.scan.clone() });
         }
         let sealed = seal::complete(&places, &sent.scan, &mut locks)?;
         return Err(LandingError::Complete { scan: sent.scan.clone(), sealed });

@@ -29,6 +29,18 @@ pub enum LandingError {
         /// Its directory.
         path: PathBuf,
     },
+    /// `recover` made a scan of its own of what had arrived of the copy.
+    #[error("{scan} was recovered here from an incomplete copy, so it takes no more blocks")]
+    Recovered {
+        /// The scan.
+        scan: ScanName,
+    },
+    /// The source could not read some blocks, so the copy cannot be complete.
+    #[error("{blocks} blocks could not be read at the source: the copy stays incomplete")]
+    Unreadable {
+        /// The number of blocks.
+        blocks: u64,
+    },
     /// The copy is complete.
     #[error("the copy of {scan} is complete already")]
     Complete {
@@ -130,6 +142,17 @@ impl Hint for LandingError {
             Self::NoMember => Some("give the members with --store DIR[,DIR…]".into()),
             Self::Exists { .. } => Some(
                 "rename or remove that scan (`fullbore rm`), or receive into another store".into(),
+            ),
+            Self::Recovered { scan } => Some(
+                format!(
+                    "remove it there with `fullbore rm {scan}`, then send the whole scan again; or keep it as it is"
+                )
+                .into(),
+            ),
+            Self::Unreadable { .. } => Some(
+                "find the blocks at the source with `fullbore verify`, and send again once they can be read; or keep \
+                 what has arrived: `fullbore recover --incomplete-copy` where the copy is"
+                    .into(),
             ),
             Self::Complete { .. } => None,
             Self::Busy { .. } => Some(

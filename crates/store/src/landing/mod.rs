@@ -217,6 +217,22 @@ impl Landing {
         self.round(&mut self.rounds())
     }
 
+    /// Enters records of gaps that arrive before the seal. A copy that is never sealed shows them too.
+    pub fn note(&self, records: &[[u8; RECORD_BYTES]]) -> Result<(), LandingError> {
+        seal::note_early(self, records)
+    }
+
+    /// Makes what has arrived durable, and notes in the manifest that the source could not read this many blocks. The
+    /// copy stays incomplete.
+    pub fn lacks(&self, blocks: u64) -> Result<(), LandingError> {
+        let mut rounds = self.rounds();
+        self.round(&mut rounds)?;
+        if let Some(copied) = &mut rounds.manifest.copied {
+            copied.unreadable_blocks = blocks;
+        }
+        begin::put_manifests(&self.places, &mut rounds)
+    }
+
     /// Seals the scan with the sender's last manifest, accounts and records of gaps and found blocks. Every block that was
     /// written becomes durable before. Can be repeated.
     pub fn seal(

@@ -83,7 +83,9 @@ fn last_entries(
     let streams = landing.state().streams.len();
     let mut seen = BTreeSet::new();
     let mut entries = Vec::new();
-    for record in records.iter().filter(|record| seen.insert(*record)) {
+    let known = landing.state().noted.clone();
+    let is_new = |record: &&[u8; RECORD_BYTES]| !known.contains(*record) && seen.insert(*record);
+    for record in records.iter().filter(is_new) {
         let decoded = landing.codec.decode(record).map_err(|error| invalid(error.to_string()))?;
         match decoded {
             (stream, entry @ (Entry::Gap(_) | Entry::Found { .. }))
@@ -97,6 +99,19 @@ fn last_entries(
         }
     }
     Ok(entries)
+}
+
+/// Enters gaps before the seal, so that a copy that stays incomplete shows them too.
+pub fn note_early(
+    landing: &Landing,
+    records: &[[u8; RECORD_BYTES]],
+) -> Result<(), LandingError> {
+    let mut entries = last_entries(landing, records)?;
+    entries.retain(|(_, entry)| matches!(entry, Entry::Gap(_)));
+    note(landing, &entries);
+    let encode = |(stream, entry): &(usize, Entry)| landing.codec.encode(*stream as u16, entry);
+    landing.state().noted.extend(entries.iter().map(encode));
+    Ok(())
 }
 
 /// Enters gaps into the index of the first member that has blocks of the stream, and found blocks where the blocks are.
@@ -177,7 +192,12 @@ fn final_manifest(
     sent: &Manifest,
 ) -> Result<Manifest, LandingError> {
     let Some(copied) = rounds.manifest.copied.clone() else { return Err(LandingError::Closed) };
-    let copied = Copied { completed: Some(Clock::new().now()), ..copied };
+    let copied = Copied {
+        completed: Some(Clock::new().now()),
+        source: Vec::new(),
+        unreadable_blocks: 0,
+        ..copied
+    };
     let mut manifest = validate::arrived(sent, rounds.manifest.members.clone(), copied);
     for warning in renumber::plan(&inventory(&landing.places, &landing.scan)?, &mut manifest) {
         tracing::warn!(scan = %landing.scan, "{warning}");

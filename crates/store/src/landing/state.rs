@@ -29,6 +29,8 @@ pub struct State {
     pub streams: Vec<StreamState>,
     /// True after a failed sync and after the seal: nothing is accepted any more.
     pub closed: bool,
+    /// Records of gaps that were entered before the seal.
+    pub noted: BTreeSet<[u8; RECORD_BYTES]>,
 }
 
 /// A stream.

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use fullbore_core::chunk_map::LAST_NUMBER;
 use fullbore_core::index::{Block, Codec, Entry, RECORD_BYTES};
 use fullbore_core::layout::{ALIGNMENT, Geometry};
-use fullbore_core::manifest::{Copied, Manifest, Member as Listed, State, Stream, VERSION};
+use fullbore_core::manifest::{
+    Copied, Manifest, Member as Listed, SourceStream, State, Stream, VERSION,
+};
 use fullbore_core::name::ScanName;
 
 use crate::Member;
@@ -73,6 +75,13 @@ pub fn check_continues(newer: &Manifest, before: &Manifest) -> Result<(), String
 
 /// Returns the manifest of the copy while it arrives: the sender's, with the members of this host.
 pub fn arriving(sent: &Manifest, members: Vec<Listed>, copied: Copied) -> Manifest {
+    let of = |it: &Stream| SourceStream {
+        blocks: it.blocks,
+        bytes: it.bytes,
+        account: it.account.clone(),
+    };
+    let source = sent.streams.iter().map(of).collect();
+    let copied = Copied { source, ..copied };
     let mut manifest = of_this_host(sent, members, copied);
     manifest.state = State::Recording;
     manifest.stopped = None;

@@ -132,9 +132,10 @@ pub fn take(
     })))
 }
 
-fn refusal_of(error: &LandingError) -> Refusal {
+pub(crate) fn refusal_of(error: &LandingError) -> Refusal {
     match error {
-        LandingError::Exists { .. } => Refusal::Exists,
+        LandingError::Exists { .. } | LandingError::Recovered { .. } => Refusal::Exists,
+        LandingError::Unreadable { .. } => Refusal::Incomplete,
         LandingError::Busy { .. } => Refusal::Busy,
         LandingError::NoSpace { .. } => Refusal::NoRoom,
         LandingError::Manifest(_) | LandingError::Records(_) => Refusal::Invalid,
@@ -279,6 +280,7 @@ impl Arrival {
                 if last.records.len() + records.len() > MOST_RECORDS {
                     return Err(talk.broken("too many records of gaps".to_owned()));
                 }
+                self.landing.note(&records)?;
                 last.records.extend(records);
             }
             Message::Account { stream, json } => {
@@ -288,7 +290,9 @@ impl Arrival {
             }
             Message::Seal { manifest: json, missing } => {
                 if missing > 0 {
-                    tracing::warn!(missing, "blocks that the sender could not read");
+                    self.landing.update(&manifest(&json)?)?;
+                    self.landing.lacks(missing)?;
+                    return Err(LandingError::Unreadable { blocks: missing }.into());
                 }
                 return Ok(Some(manifest(&json)?));
             }

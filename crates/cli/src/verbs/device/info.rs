@@ -132,7 +132,7 @@ fn of_scan(known: &Known, device: &std::path::Path) -> String {
         text += &format!("  {headline}\n  {explanation}\n");
     }
     if scan.frame_bytes > 0 {
-        let Terms { expected, written, missing, overrun, damaged, late } = scan.terms;
+        let Terms { expected, written, missing, overrun, damaged, late, .. } = scan.terms;
         text += &format!(
             "  account   {expected} frames expected, {written} written, {missing} missing, {overrun} \
              overrun, {damaged} damaged, {late} late: {}\n",

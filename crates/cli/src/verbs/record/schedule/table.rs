@@ -79,7 +79,7 @@ fn row(outcome: &ScanEntry) -> String {
 }
 
 fn figures(bytes: u64, terms: &Terms) -> String {
-    let Terms { expected, written, missing, overrun, damaged, late } = terms;
+    let Terms { expected, written, missing, overrun, damaged, late, .. } = terms;
     let terms = [expected, written, missing, overrun, damaged, late].map(u64::to_string);
     let cells = std::iter::once(ByteSize(bytes).to_string()).chain(terms);
     let cells = COLUMNS.iter().zip(cells);
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn every_term_has_its_column_and_its_sum() {
         let terms =
-            Terms { expected: 155, written: 100, missing: 1, overrun: 3, damaged: 50, late: 1 };
+            Terms { expected: 155, written: 100, missing: 1, overrun: 3, damaged: 50, late: 1, ..Terms::default() };
         let failed = ScanOutcome::Failed { why: "gone\nmore".to_owned(), bytes: 7, terms };
         let mut session =
             session(vec![("no1", None, recorded(terms, 0.2, None)), ("no2", None, failed)]);
