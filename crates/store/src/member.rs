@@ -308,6 +308,13 @@ impl Member {
         Ok(status.f_bavail.saturating_mul(status.f_frsize))
     }
 
+    /// Bytes of its file system, those in use included.
+    pub fn all_bytes(&self) -> Result<u64, MemberError> {
+        let status = rustix::fs::statvfs(&self.root)
+            .map_err(|error| MemberError::Open { path: self.root.clone(), source: error.into() })?;
+        Ok(status.f_blocks.saturating_mul(status.f_frsize))
+    }
+
     /// Makes a stream's directory, which must not exist: the process that makes it owns the scan.
     pub fn claim(&self, directory: &str) -> Result<PathBuf, MemberError> {
         let path = self.root.join(directory);

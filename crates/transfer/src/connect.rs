@@ -18,7 +18,7 @@ use crate::connections::Connections;
 use crate::error::TransferError;
 use crate::governor::{Allowance, Governor, Limits, Reason};
 use crate::identity::folder::Claim;
-use crate::identity::{self, Destination, Fingerprint, Identity, Peers};
+use crate::identity::{self, Destination, Fingerprint, Identity, Peer, Peers};
 use crate::link::{self, Probed};
 use crate::open_connections::{OpenConnection, OpenConnections};
 use crate::outgoing::Outgoing;
@@ -165,7 +165,23 @@ impl Client {
         if secret.is_some() {
             identity::remember(&self.settings.config, key, &name, &address)?;
         }
+        // People here know it by the name that it has here.
+        let peers = Peers::load(&self.settings.config)?;
+        let name = peers.find(&key).map_or(name, |peer| peer.name.clone());
         Ok((channel, name))
+    }
+
+    /// Uses the invitation: the server becomes known here, under this name if one is given, and this host there.
+    pub fn accept(&self, name: Option<&str>) -> Result<Peer, TransferError> {
+        let directory = &self.settings.config;
+        // A name that cannot be used must not cost the invitation.
+        let name = name.map(|name| identity::check_new_name(directory, name)).transpose()?;
+        let (channel, known) = self.connect(Role::Control)?;
+        if let Some(name) = name {
+            return Ok(identity::rename(directory, &channel.peer().to_string(), &name)?);
+        }
+        let peers = Peers::load(directory)?;
+        peers.find(&channel.peer()).cloned().ok_or(TransferError::UnknownSite { address: known })
     }
 
     /// Makes this process the one that sends a scan there.
@@ -315,7 +331,7 @@ impl Client {
                 return Ok((manifest.scan, sealed));
             }
             Err((refusal, error)) => {
-                refuse(&mut channel, refusal, error.to_string());
+                refuse(&mut channel, refusal, receive::refusal::text(&error));
                 return Err(error);
             }
         };

@@ -86,7 +86,7 @@ pub enum TransferError {
         host: String,
     },
     /// The receipt does not match the scan.
-    #[error("the receipt of {peer} is for other data than {scan} has: {why}")]
+    #[error("the copy of {scan} at {peer} is sealed, and its data differs from the scan here: {why}")]
     WrongReceipt {
         /// The other end.
         peer: String,
@@ -172,6 +172,12 @@ impl Hint for TransferError {
             Self::UnknownSite { .. } | Self::Refused { refusal: Refusal::NotAllowed, .. } => Some(
                 "ask the other site for an invitation (`fullbore peers invite` there), and give it as the destination once"
                     .into(),
+            ),
+            Self::WrongReceipt { scan, .. } => Some(
+                format!(
+                    "`fullbore verify {scan}` here and there shows which of them lacks blocks"
+                )
+                .into(),
             ),
             Self::Refused { refusal: Refusal::Version, .. } => {
                 Some("use the same version of fullbore on both ends".into())

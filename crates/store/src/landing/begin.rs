@@ -263,10 +263,15 @@ fn check_room(places: &[Place], needed: u64) -> Result<(), LandingError> {
     for place in places {
         let root = place.member.root();
         let device = root.metadata().map_err(LandingError::read(root))?.dev();
-        of_device.insert(device, place.member.free_bytes()?);
+        of_device.insert(device, (place.member.free_bytes()?, place.member.all_bytes()?));
     }
-    let free = of_device.values().fold(0u64, |sum, free| sum.saturating_add(*free));
-    if needed > free { Err(LandingError::NoSpace { needed, free }) } else { Ok(()) }
+    let sum = |of: fn(&(u64, u64)) -> u64| of_device.values().map(of).fold(0, u64::saturating_add);
+    let (free, all) = (sum(|it| it.0), sum(|it| it.1));
+    match needed {
+        needed if needed > all => Err(LandingError::TooSmall { needed, all }),
+        needed if needed > free => Err(LandingError::NoSpace { needed, free }),
+        _ => Ok(()),
+    }
 }
 
 /// Writes the manifest to every directory of the copy.

@@ -82,6 +82,14 @@ pub enum LandingError {
         /// Bytes free on all members.
         free: u64,
     },
+    /// The scan is larger than the disks.
+    #[error("{} are needed, and the disks have {} in all", ByteSize(*needed), ByteSize(*all))]
+    TooSmall {
+        /// Bytes that are still to come.
+        needed: u64,
+        /// Bytes of the file systems of all members.
+        all: u64,
+    },
     /// A member cannot be used.
     #[error(transparent)]
     Member(#[from] MemberError),
@@ -168,6 +176,9 @@ impl Hint for LandingError {
             ),
             Self::NoSpace { .. } => {
                 Some("remove scans with `fullbore rm`, or add a member with --store".into())
+            }
+            Self::TooSmall { .. } => {
+                Some("add members with --store, or send the scan to another site".into())
             }
             Self::Member(error) => error.hint(),
             Self::Lock(error) => error.hint(),

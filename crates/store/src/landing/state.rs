@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fullbore_core::block_set::BlockSet;
-use fullbore_core::index::{Block, Codec, Entry};
+use fullbore_core::index::{Block, Codec, Entry, RECORD_BYTES};
 use fullbore_core::layout::Geometry;
 
 use super::chunks::ChunkFile;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use super::{AddressError, Fingerprint};
 use fullbore_core::hint::Hint;
+use fullbore_time::Tai;
 
 /// A key, a peer or an invitation that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -84,6 +85,26 @@ pub enum IdentityError {
     /// A name is empty.
     #[error("the name of a peer is empty")]
     NoName,
+    /// A name that people give, which cannot stand in an address.
+    #[error("{name:?} cannot be the name of a peer")]
+    BadName {
+        /// The name.
+        name: String,
+    },
+    /// An open invitation has this name.
+    #[error("the open invitation {id} is for {name}")]
+    NameInvited {
+        /// The name.
+        name: String,
+        /// The invitation.
+        id: String,
+    },
+    /// The invitation is not valid any more.
+    #[error("the invitation has expired: it was valid until {at:.0}")]
+    Expired {
+        /// The end of its time.
+        at: Tai,
+    },
     /// Another key has this name.
     #[error("another peer is named {name}: its key is {fingerprint}")]
     NameTaken {
@@ -107,7 +128,7 @@ pub enum IdentityError {
         most: usize,
     },
     /// The secret is not that of an open invitation.
-    #[error("the invitation is not valid: it was used, withdrawn, or it has expired")]
+    #[error("the invitation is not valid: it was used or withdrawn")]
     NotInvited,
     /// The address of an invitation cannot be used.
     #[error(transparent)]
@@ -136,7 +157,13 @@ impl Hint for IdentityError {
             }
             Self::NameTaken { .. } => Some("choose another name, or remove that peer first".into()),
             Self::Full { .. } => Some("remove what is no longer needed".into()),
-            Self::NotInvited => Some("ask the other end for a new invitation".into()),
+            Self::BadName { .. } => {
+                Some("use letters, digits, dots, dashes and underscores, at most 64 in all".into())
+            }
+            Self::NameInvited { id, .. } => {
+                Some(format!("choose another name, or `fullbore peers rm {id}` first").into())
+            }
+            Self::Expired { .. } | Self::NotInvited => Some("ask the other end for a new invitation".into()),
             Self::Address(error) => error.hint(),
             Self::Read { .. }
             | Self::Write { .. }

@@ -32,7 +32,8 @@ pub use open_invitations::{
     DEFAULT_LIFETIME, OpenInvitation, invite, open_invitations, redeem, withdraw,
 };
 pub use peers::{
-    LONGEST_NAME, MOST_PEERS, Peer, Peers, Permissions, add, clean_name, remember, remove,
+    LONGEST_NAME, MOST_PEERS, Peer, Peers, Permissions, add, check_new_name, clean_name, remember,
+    remove, rename,
 };
 
 use folder::Folder;

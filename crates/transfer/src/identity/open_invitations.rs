@@ -12,12 +12,14 @@ use subtle::ConstantTimeEq;
 
 use super::folder::Folder;
 use super::invitation::check_address;
-use super::peers::{read_toml, write_toml};
+use super::peers::{check_name, read_toml, write_toml};
 use super::{Fingerprint, IdentityError, Invitation, Peer, Peers, Permissions, random};
 
 /// The time for which an invitation can be used.
 pub const DEFAULT_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 const MOST_OPEN: usize = 1000;
+/// Time for which an invitation is kept after its end, so that its user is told that it has expired.
+const KEPT_NS: i64 = 30 * 24 * 3600 * 1_000_000_000;
 const INVITATIONS_FILE: &str = "invitations.toml";
 
 /// An invitation that was not used yet.
@@ -51,11 +53,18 @@ struct Entry {
     may_send: bool,
     #[serde(default)]
     may_fetch: bool,
+    /// The name here of the site that uses it; otherwise the site names itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
 }
 
 impl Entry {
     fn may(&self) -> Permissions {
         Permissions { send: self.may_send, fetch: self.may_fetch }
+    }
+
+    fn is_open(&self) -> bool {
+        self.expires > Clock::new().now()
     }
 
     fn id(&self) -> String {
@@ -68,15 +77,18 @@ impl Entry {
     }
 }
 
-/// Makes an invitation to this host at this `host:port`, whose key is `key`.
+/// Makes an invitation to this host at this `host:port`, whose key is `key`. The site that uses it gets this name here; no
+/// other site may have it.
 pub fn invite(
     directory: &Path,
     address: &str,
     key: Fingerprint,
     may: Permissions,
     lifetime: Duration,
+    name: Option<&str>,
 ) -> Result<Invitation, IdentityError> {
     let address = check_address(address)?;
+    let name = name.map(check_name).transpose()?;
     let secret = random()?;
     let lifetime_ns = i64::try_from(lifetime.as_nanos()).unwrap_or(i64::MAX / 4);
     let expires = Clock::new().now().plus_ns(lifetime_ns.min(i64::MAX / 4));
@@ -87,8 +99,19 @@ pub fn invite(
         expires,
         may_send,
         may_fetch,
+        name: name.clone(),
     };
     change(directory, |open, folder| {
+        if let Some(name) = &name {
+            Peers::read(folder)?.check_free(name)?;
+            let is_it = |it: &&Entry| it.is_open() && it.name.as_ref() == Some(name);
+            if let Some(other) = open.iter().find(is_it) {
+                return Err(IdentityError::NameInvited { name: name.clone(), id: other.id() });
+            }
+        }
+        // Expired ones make room.
+        let full = open.len() >= MOST_OPEN;
+        open.retain(|it| !full || it.is_open());
         if open.len() >= MOST_OPEN {
             let path = folder.file(INVITATIONS_FILE);
             return Err(IdentityError::Full { path, most: MOST_OPEN });
@@ -108,14 +131,14 @@ pub fn open_invitations(directory: &Path) -> Result<Vec<OpenInvitation>, Identit
         address: entry.address,
         expires: entry.expires,
     };
-    Ok(read(&folder)?.into_iter().map(shown).collect())
+    Ok(read(&folder)?.into_iter().filter(Entry::is_open).map(shown).collect())
 }
 
 /// Withdraws an open invitation by its id; false if there is none.
 pub fn withdraw(directory: &Path, id: &str) -> Result<bool, IdentityError> {
     change(directory, |open, _| {
         let before = open.len();
-        open.retain(|entry| entry.id() != id);
+        open.retain(|entry| entry.id() != id || !entry.is_open());
         Ok(open.len() < before)
     })
 }
@@ -134,10 +157,13 @@ pub fn redeem(
         // All are compared, so the time says nothing about the place in the list.
         let found: Vec<bool> = open.iter().map(|entry| entry.has(&hash)).collect();
         let at = found.iter().position(|found| *found).ok_or(IdentityError::NotInvited)?;
+        if !open[at].is_open() {
+            return Err(IdentityError::Expired { at: open[at].expires });
+        }
         let entry = open.remove(at);
         write(folder, open)?;
         let mut peers = Peers::read(folder)?;
-        let peer = peers.admit(fingerprint, name, entry.may(), folder)?;
+        let peer = peers.admit(fingerprint, name, entry.name.as_deref(), entry.may(), folder)?;
         peers.write(folder)?;
         Ok(peer)
     })
@@ -156,11 +182,11 @@ fn change<T>(
     Ok(result)
 }
 
-/// Reads the invitations that have not expired.
+/// Reads the invitations that are open or have expired lately.
 fn read(folder: &Folder) -> Result<Vec<Entry>, IdentityError> {
     let file: InvitationsFile = read_toml(folder, INVITATIONS_FILE)?.unwrap_or_default();
     let now = Clock::new().now();
-    Ok(file.invitation.into_iter().filter(|entry| entry.expires > now).collect())
+    Ok(file.invitation.into_iter().filter(|entry| entry.expires.plus_ns(KEPT_NS) > now).collect())
 }
 
 fn write(folder: &Folder, open: &[Entry]) -> Result<(), IdentityError> {

@@ -123,7 +123,8 @@ impl Peers {
     /// The peer that this end connects to at an address with a port, or whose name is the host of the address.
     pub fn of(&self, address: &str) -> Option<&Peer> {
         let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-        let by_name = || self.named(host).filter(|peer| peer.address.is_some());
+        let is_it = |it: &&Peer| it.name.eq_ignore_ascii_case(host) && it.address.is_some();
+        let by_name = || self.peers.iter().find(is_it);
         self.at(address).or_else(by_name)
     }
 
@@ -158,19 +159,42 @@ impl Peers {
         Ok(())
     }
 
-    /// Adds a peer that chose its own name, and what it may do to what it may do already. A name that another key has
-    /// gets a number.
+    /// Fails if a peer has this name.
+    pub(super) fn check_free(&self, name: &str) -> Result<(), IdentityError> {
+        match self.peers.iter().find(|it| it.name.eq_ignore_ascii_case(name)) {
+            Some(Peer { name, fingerprint, .. }) => {
+                Err(IdentityError::NameTaken { name: name.clone(), fingerprint: *fingerprint })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Adds a peer, and what it may do to what it may do already. `given` is the name that people here chose for it. Without
+    /// one, the name that it gave itself counts, with a number if another key has it.
     pub(super) fn admit(
         &mut self,
         fingerprint: Fingerprint,
         name: &str,
+        given: Option<&str>,
         may: Permissions,
         folder: &Folder,
     ) -> Result<Peer, IdentityError> {
         let mut peer = self.known_or_new(fingerprint, name);
+        if let Some(given) = given {
+            given.clone_into(&mut peer.name);
+        }
         peer.may = peer.may.or(may);
         self.insert(peer.clone(), folder)?;
         Ok(peer)
+    }
+
+    /// The place of the peer with this name or fingerprint.
+    fn position(&self, name_or_key: &str) -> Result<usize, IdentityError> {
+        let key: Option<Fingerprint> = name_or_key.parse().ok();
+        let is_it = |peer: &Peer| peer.name == name_or_key || Some(peer.fingerprint) == key;
+        let found = self.peers.iter().position(is_it);
+        let name = || harmless(name_or_key, LONGEST_NAME);
+        found.ok_or_else(|| IdentityError::NoSuchPeer { name: name() })
     }
 
     fn known_or_new(&self, fingerprint: Fingerprint, name: &str) -> Peer {
@@ -228,16 +252,44 @@ pub fn remember(
     peers.write(&folder)
 }
 
+/// Gives the peer with this name or fingerprint another name, and returns it.
+pub fn rename(directory: &Path, name_or_key: &str, name: &str) -> Result<Peer, IdentityError> {
+    let name = check_name(name)?;
+    let folder = Folder::open_or_create(directory)?;
+    let _lock = folder.lock()?;
+    let mut peers = Peers::read(&folder)?;
+    let at = peers.position(name_or_key)?;
+    if !peers.peers[at].name.eq_ignore_ascii_case(&name) {
+        peers.check_free(&name)?;
+    }
+    peers.peers[at].name = name;
+    peers.write(&folder)?;
+    Ok(peers.peers.remove(at))
+}
+
+/// Fails if a peer has this name, or if no peer can have it.
+pub fn check_new_name(directory: &Path, name: &str) -> Result<String, IdentityError> {
+    let name = check_name(name)?;
+    Peers::load(directory)?.check_free(&name)?;
+    Ok(name)
+}
+
+/// Checks a name that people give: it can stand in an address, like that of a host.
+pub(super) fn check_name(name: &str) -> Result<String, IdentityError> {
+    let usual = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    let begins = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+    match begins && name.len() <= LONGEST_NAME && name.bytes().all(usual) {
+        true => Ok(name.to_owned()),
+        false => Err(IdentityError::BadName { name: harmless(name, LONGEST_NAME) }),
+    }
+}
+
 /// Removes the peer with this name or fingerprint, and returns it.
 pub fn remove(directory: &Path, name_or_key: &str) -> Result<Peer, IdentityError> {
     let folder = Folder::open_or_create(directory)?;
     let _lock = folder.lock()?;
     let mut peers = Peers::read(&folder)?;
-    let key: Option<Fingerprint> = name_or_key.parse().ok();
-    let is_it = |peer: &Peer| peer.name == name_or_key || Some(peer.fingerprint) == key;
-    let Some(at) = peers.peers.iter().position(is_it) else {
-        return Err(IdentityError::NoSuchPeer { name: harmless(name_or_key, LONGEST_NAME) });
-    };
+    let at = peers.position(name_or_key)?;
     let peer = peers.peers.remove(at);
     peers.write(&folder)?;
     Ok(peer)

@@ -275,7 +275,7 @@ fn invitation_is_redeemed_once_under_concurrency() {
     let (_temporary, directory) = own_directory();
     let host = Identity::load_or_create(&directory).unwrap();
     let invitation =
-        invite(&directory, "a.example", host.fingerprint(), BOTH, DEFAULT_LIFETIME).unwrap();
+        invite(&directory, "a.example", host.fingerprint(), BOTH, DEFAULT_LIFETIME, None).unwrap();
     let results: Vec<_> = std::thread::scope(|scope| {
         let try_it = |number: u8| {
             let (directory, secret) = (&directory, &invitation.secret);
@@ -297,7 +297,7 @@ fn invitation_is_redeemed_once_under_concurrency() {
 fn secret_is_not_on_the_disk() {
     let (_temporary, directory) = own_directory();
     let key = Identity::load_or_create(&directory).unwrap().fingerprint();
-    let invitation = invite(&directory, "a", key, BOTH, DEFAULT_LIFETIME).unwrap();
+    let invitation = invite(&directory, "a", key, BOTH, DEFAULT_LIFETIME, None).unwrap();
     let stored = std::fs::read_to_string(directory.join("invitations.toml")).unwrap();
     let hex = data_encoding::HEXLOWER.encode(&invitation.secret);
     let code = invitation.to_string();
@@ -309,9 +309,9 @@ fn invitations_end_and_are_withdrawn() {
     let (_temporary, directory) = own_directory();
     let key = Fingerprint([1; 32]);
     let fetch = Permissions { send: false, fetch: true };
-    let over = invite(&directory, "a", key, BOTH, Duration::ZERO).unwrap();
-    let taken = invite(&directory, "a", key, BOTH, DEFAULT_LIFETIME).unwrap();
-    let kept = invite(&directory, "a", key, fetch, Duration::MAX).unwrap();
+    let over = invite(&directory, "a", key, BOTH, Duration::ZERO, None).unwrap();
+    let taken = invite(&directory, "a", key, BOTH, DEFAULT_LIFETIME, None).unwrap();
+    let kept = invite(&directory, "a", key, fetch, Duration::MAX, None).unwrap();
     let open = open_invitations(&directory).unwrap();
     assert_eq!(open.len(), 2, "{open:?}");
     assert_eq!((open[1].may, open[1].address.as_str()), (fetch, "a:4780"));
@@ -329,7 +329,7 @@ fn invited_peer_gets_no_name_that_is_taken_and_loses_no_right() {
     add(&directory, peer(1)).unwrap();
     let fetch = Permissions { send: false, fetch: true };
     let invited =
-        || invite(&directory, "a", Fingerprint([9; 32]), fetch, DEFAULT_LIFETIME).unwrap();
+        || invite(&directory, "a", Fingerprint([9; 32]), fetch, DEFAULT_LIFETIME, None).unwrap();
     let other =
         redeem(&directory, &invited().secret, Fingerprint([2; 32]), "peer 1\u{1b}").unwrap();
     assert_eq!(other.name, "peer 1-2");

@@ -26,7 +26,7 @@ use fullbore_core::chunk_map::{ChunkMap, RenumberStage, Renumbering};
 use fullbore_core::gap::Ranges;
 use fullbore_core::hint::Hint;
 use fullbore_core::index::{Codec, Entry, LENGTHS};
-use fullbore_core::manifest::Manifest;
+use fullbore_core::manifest::{Manifest, State};
 use fullbore_core::name::ScanName;
 use fullbore_store::copies;
 use fullbore_store::follow::{self, FollowState, Follower};
@@ -153,9 +153,18 @@ impl Outgoing {
         })
     }
 
-    /// The manifest as it goes to the receiver: without members, redundancy and placement of this host.
+    /// The manifest as it goes to the receiver: without members, redundancy and placement of this host. While it is
+    /// recorded, it has the blocks and bytes so far.
     pub fn manifest(&self) -> Manifest {
-        as_sent(&self.read_follower().scan().manifest)
+        let follower = self.read_follower();
+        let scan = follower.scan();
+        let mut sent = as_sent(&scan.manifest);
+        if sent.state == State::Recording {
+            for (stream, stored) in sent.streams.iter_mut().zip(&scan.streams) {
+                (stream.blocks, stream.bytes) = (stored.blocks.len() as u64, stored.bytes());
+            }
+        }
+        sent
     }
 
     /// The host that an incomplete copy comes from, if the scan is one.

@@ -37,11 +37,15 @@ pub enum Refusal {
     Busy = 7,
     /// A fault of this end: the text says more.
     Failed = 8,
+    /// Blocks could not be read at the source, so the copy stays incomplete.
+    Incomplete = 9,
+    /// A fault of this end that lasts: its disks are too small, read-only, or closed to it.
+    Unable = 10,
 }
 
 impl Refusal {
     /// All reasons.
-    pub const ALL: [Refusal; 8] = [
+    pub const ALL: [Refusal; 10] = [
         Refusal::Version,
         Refusal::NotAllowed,
         Refusal::Invalid,
@@ -50,6 +54,8 @@ impl Refusal {
         Refusal::NoScan,
         Refusal::Busy,
         Refusal::Failed,
+        Refusal::Incomplete,
+        Refusal::Unable,
     ];
 
     /// Returns the reason with this code. A code of a later version is a failure, which the text explains.

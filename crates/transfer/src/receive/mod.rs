@@ -7,6 +7,7 @@
 
 mod blocks;
 mod held;
+pub(crate) mod refusal;
 #[cfg(test)]
 mod tests;
 
@@ -138,8 +139,9 @@ pub(crate) fn refusal_of(error: &LandingError) -> Refusal {
         LandingError::Unreadable { .. } => Refusal::Incomplete,
         LandingError::Busy { .. } => Refusal::Busy,
         LandingError::NoSpace { .. } => Refusal::NoRoom,
+        LandingError::TooSmall { .. } => Refusal::Unable,
         LandingError::Manifest(_) | LandingError::Records(_) => Refusal::Invalid,
-        _ => Refusal::Failed,
+        error => refusal::of_system(error),
     }
 }
 
@@ -213,7 +215,7 @@ impl Arrival {
             rounds.join().expect("the sync rounds do not panic");
             if let Err(error) = &result {
                 // The peer may be gone.
-                let _ = talk.send(&crate::send::refusal_of(error));
+                let _ = talk.send(&refusal::of(error));
             }
             result
         })

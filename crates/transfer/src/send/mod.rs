@@ -29,7 +29,8 @@ use crate::channel::{Channel, LinkStatus};
 use crate::error::TransferError;
 use crate::governor::{Allowance, Governor};
 use crate::outgoing::{News, Outgoing};
-use crate::protocol::{Message, Refusal};
+use crate::protocol::Message;
+use crate::receive::refusal;
 use crate::schedule::{BlockId, Progress, Schedule};
 use crate::session::{ACCEPT_PATIENCE, Conversation, PING_INTERVAL, POLL, SEAL_PATIENCE};
 
@@ -45,6 +46,9 @@ const MOST_HELD: usize = 4096;
 /// Time in which something must go on while blocks are not durable, nothing holds this end back, and the receiver answers
 /// pings: longer than any disk needs. Then the connections are made again.
 const STALLED: Duration = Duration::from_secs(300);
+
+/// Time after which the receiver of a scan that is being recorded is told again how much there is of it.
+const UPDATE: Duration = Duration::from_secs(30);
 
 /// The state of a transfer that is being sent.
 #[derive(Clone, Debug)]
@@ -217,15 +221,21 @@ impl Work {
         if let Some(receipt) = self.await_accept(&mut talk, accepted)? {
             return self.receipt(peer, receipt);
         }
+        let is_early = state.is_over();
+        if is_early {
+            // A copy that stays incomplete shows the gaps of the scan, too.
+            self.send_records(&mut talk)?;
+        }
         let (mut looked, mut told, mut sealing) = (Instant::now(), Instant::now(), false);
         let mut advance = Advance::default();
+        let mut updated = Instant::now();
         loop {
             if stop.is_requested() {
                 let _ = talk.send(&Message::Bye);
                 return Err(TransferError::Stopped);
             }
             if let Some(error) = self.failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
-                let _ = talk.send(&refusal_of(&error));
+                let _ = talk.send(&refusal::of(&error));
                 return Err(error);
             }
             while let Some(message) = talk.receive(POLL)? {
@@ -236,7 +246,9 @@ impl Work {
             if !state.is_over() && looked.elapsed() >= LOOK {
                 let news = self.look()?;
                 state = news.state;
-                if news.manifest && !state.is_over() {
+                let is_due = news.manifest || updated.elapsed() >= UPDATE;
+                if is_due && !state.is_over() {
+                    updated = Instant::now();
                     talk.send(&Message::Update { manifest: self.manifest().to_json() })?;
                 }
                 looked = Instant::now();
@@ -248,8 +260,11 @@ impl Work {
             if state.is_over() && !sealing && self.schedule().is_complete() {
                 if state == FollowState::Died {
                     let error = self.died();
-                    let _ = talk.send(&refusal_of(&error));
+                    let _ = talk.send(&refusal::of(&error));
                     return Err(error);
+                }
+                if !is_early {
+                    self.send_records(&mut talk)?;
                 }
                 self.seal(&mut talk)?;
                 sealing = true;
@@ -354,12 +369,17 @@ impl Work {
         Ok(None)
     }
 
-    /// Sends what belongs to no block, and the end.
-    fn seal(&self, talk: &mut Conversation<'_>) -> Result<(), TransferError> {
-        let outgoing = &self.outgoing;
-        for records in outgoing.records().chunks(RECORDS_PER_MESSAGE) {
+    /// Sends what belongs to no block: gaps and found blocks.
+    fn send_records(&self, talk: &mut Conversation<'_>) -> Result<(), TransferError> {
+        for records in self.outgoing.records().chunks(RECORDS_PER_MESSAGE) {
             talk.send(&Message::Records { records: records.to_vec() })?;
         }
+        Ok(())
+    }
+
+    /// Sends the accounts and the end.
+    fn seal(&self, talk: &mut Conversation<'_>) -> Result<(), TransferError> {
+        let outgoing = &self.outgoing;
         for (stream, account) in outgoing.accounts() {
             talk.send(&Message::Account { stream, json: account.to_json() })?;
         }
@@ -385,7 +405,8 @@ impl Work {
         let all = self.progress();
         let sent = (all.blocks - all.missing_blocks, all.bytes - all.missing_bytes);
         if (receipt.blocks, receipt.bytes) != sent {
-            return Err(wrong("its number of blocks or bytes differs"));
+            let (there, here) = (receipt.blocks, sent.0);
+            return Err(wrong(&format!("{there} blocks are there, and {here} here")));
         }
         if receipt.digest.0 != outgoing.digest(&missing) {
             return Err(wrong("the digest of the blocks differs"));
@@ -429,15 +450,4 @@ pub fn keep_receipt(
         tracing::warn!(member = %member.display(), why, "receipt not stored");
     }
     Ok(())
-}
-
-/// The refusal that tells a peer why this end gives up.
-pub(crate) fn refusal_of(error: &TransferError) -> Message {
-    let refusal = match error {
-        TransferError::Outgoing(_)
-        | TransferError::Died { .. }
-        | TransferError::Incomplete { .. } => Refusal::NoScan,
-        _ => Refusal::Failed,
-    };
-    Message::Refuse { refusal, text: error.to_string() }
 }

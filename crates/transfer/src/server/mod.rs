@@ -308,9 +308,8 @@ impl Server {
             return Err(protocol(&text));
         };
         let peer = match self.known(&channel, secret, &name)? {
-            Some(peer) => peer,
-            None => {
-                let text = "this key is not known here, or the invitation is used up";
+            Ok(peer) => peer,
+            Err(text) => {
                 refuse(&mut channel, Refusal::NotAllowed, text);
                 let key = channel.peer();
                 return Err(TransferError::Stranger { peer: address, name, key });
@@ -321,21 +320,25 @@ impl Server {
     }
 
     /// Looks the peer up, or makes it known by its invitation. A known peer with an invitation gets its rights too.
+    /// Otherwise returns the reason.
     fn known(
         &self,
         channel: &Channel,
         secret: Option<[u8; 16]>,
         name: &str,
-    ) -> Result<Option<Peer>, TransferError> {
+    ) -> Result<Result<Peer, String>, TransferError> {
         let (directory, key) = (&self.settings.config, channel.peer());
+        let mut why = "this key is not known there".to_owned();
         if let Some(secret) = secret {
             match identity::redeem(directory, &secret, key, name) {
-                Ok(peer) => return Ok(Some(peer)),
-                Err(IdentityError::NotInvited) => {}
+                Ok(peer) => return Ok(Ok(peer)),
+                Err(error @ (IdentityError::NotInvited | IdentityError::Expired { .. })) => {
+                    why = error.to_string();
+                }
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(Peers::load(directory)?.find(&key).cloned())
+        Ok(Peers::load(directory)?.find(&key).cloned().ok_or(why))
     }
 
     /// Serves the requests of a control connection, one after the other.
@@ -359,11 +362,11 @@ impl Server {
                 Message::Probe { bytes } if peer.may.send || peer.may.fetch => {
                     link::answer(&mut channel, bytes)
                 }
-                Message::Offer { .. }
+                ref refused @ (Message::Offer { .. }
                 | Message::Request { .. }
                 | Message::List
-                | Message::Probe { .. } => {
-                    let text = format!("{} is not allowed to do this here", peer.name);
+                | Message::Probe { .. }) => {
+                    let text = not_allowed(refused);
                     return refuse(&mut channel, Refusal::NotAllowed, text);
                 }
                 Message::Ping { number } => {
@@ -399,7 +402,7 @@ impl Server {
             }
             Err((refusal, error)) => {
                 failed(None, &error);
-                refuse(channel, refusal, error.to_string());
+                refuse(channel, refusal, receive::refusal::text(&error));
                 return Err(error);
             }
         };
@@ -438,7 +441,8 @@ impl Server {
             self.end_earlier(manifest.uuid, peer.fingerprint);
         }
         let members = receive::open_members(&self.settings.members)
-            .map_err(|error| (Refusal::Failed, error.into()))?;
+            .map_err(TransferError::from)
+            .map_err(|error| (receive::refusal::code(&error), error))?;
         let origin = Origin { host: peer.name.clone(), key: peer.fingerprint.hex() };
         receive::take(&members, manifest, bytes, &origin)
     }
@@ -483,7 +487,8 @@ impl Server {
         let outgoing = match opened {
             Ok(outgoing) => outgoing,
             Err(why) => {
-                refuse(channel, Refusal::NoScan, why.clone());
+                let text = format!("there is no scan {scan} that can be read");
+                refuse(channel, Refusal::NoScan, text);
                 return Err(TransferError::Protocol { peer: peer.name.clone(), why });
             }
         };
@@ -510,7 +515,7 @@ impl Server {
                 Ok(())
             }
             Err(error) => {
-                refuse(channel, Refusal::Failed, error.to_string());
+                let _ = channel.send(&receive::refusal::of(&error));
                 let (peer, why) = (peer.name.clone(), error.to_string());
                 self.tell(ServerEvent::Failed { peer, scan: Some(manifest.scan), why });
                 Err(error)
@@ -617,4 +622,16 @@ impl Drop for Entered {
         self.server.sessions().remove(&self.token);
         self.server.ended.notify_all();
     }
+}
+
+/// The right that a request needs and the peer lacks.
+fn not_allowed(request: &Message) -> String {
+    let (right, option) = match request {
+        Message::Offer { .. } => ("to send scans", "--send"),
+        Message::Request { .. } | Message::List => ("to fetch scans", "--fetch"),
+        _ => ("to send or to fetch scans", "--send or --fetch"),
+    };
+    format!(
+        "the right {right} is missing there: ask for an invitation made with {option}, and use it once"
+    )
 }
