@@ -1,13 +1,18 @@
 //! `fullbore peers`: the sites that this one exchanges scans with.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args as Arguments, Subcommand};
 use fullbore_core::hint;
 use fullbore_linux::clock::Clock;
+use fullbore_transfer::channel::LinkSettings;
+use fullbore_transfer::connect::{Client, ClientSettings};
+use fullbore_transfer::governor::Limits;
 use fullbore_transfer::identity::{
-    self, DEFAULT_PORT, Identity, Peer, Peers, Permissions, open_invitations,
+    self, DEFAULT_PORT, Destination, Identity, Invitation, Peer, Peers, Permissions,
+    open_invitations,
 };
 use serde::Serialize;
 
@@ -22,6 +27,9 @@ use crate::verbs::sending;
 /// prints an invitation. Give it to the other site, which uses it as the destination
 /// of `fullbore send` (or of `fullbore receive --from`) once. Then both sites know
 /// each other's key, and no other end is trusted in its place.
+///
+/// Each site has a name here, which no other one has: --name gives it, otherwise its
+/// host does. The name also stands for its address: fullbore://NAME.
 ///
 /// Keys, peers and invitations are files in $FULLBORE_CONFIG, else in fullbore/ of
 /// the user's configuration directory.
@@ -41,6 +49,9 @@ enum PeersVerb {
         /// The address under which the other site reaches this one: HOST[:PORT].
         #[arg(value_name = "HOST[:PORT]")]
         address: String,
+        /// The name that the other site gets here. [default: the name of its host]
+        #[arg(long)]
+        name: Option<String>,
         /// The other site may fetch scans from here.
         #[arg(long)]
         fetch: bool,
@@ -50,6 +61,24 @@ enum PeersVerb {
         /// The invitation is valid for this time.
         #[arg(long, value_name = "TIME", default_value = "24h", value_parser = sending::duration)]
         lifetime: Duration,
+    },
+    /// Use an invitation, without sending anything yet.
+    Accept {
+        /// The invitation.
+        #[arg(value_name = "INVITATION")]
+        invitation: Invitation,
+        /// The name that the other site gets here. [default: the name of its host]
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// Give a site another name here.
+    Rename {
+        /// The name or key of the site.
+        #[arg(value_name = "NAME")]
+        from: String,
+        /// The new name, which no other site may have.
+        #[arg(value_name = "NEW")]
+        to: String,
     },
     /// Forget a site, or withdraw an invitation.
     Rm {
@@ -118,10 +147,14 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
             };
             output.tell(&list, || text(&list))?;
         }
-        PeersVerb::Invite { address, fetch, send, lifetime } => {
+        PeersVerb::Invite { address, name, fetch, send, lifetime } => {
             let may = Permissions { send: send || !fetch, fetch };
-            let made = identity::invite(&directory, &address, key, may, lifetime);
-            let invitation = made.map_err(explained)?;
+            let name = name.as_deref();
+            let made = identity::invite(&directory, &address, key, may, lifetime, name);
+            let invitation = match made {
+                Ok(invitation) => invitation,
+                Err(error) => return Ok(refused(&error)),
+            };
             let lifetime_ns = i64::try_from(lifetime.as_nanos()).unwrap_or(i64::MAX / 4);
             let expires = Clock::new().now().plus_ns(lifetime_ns).to_string();
             let (invitation, key) = (invitation.to_string(), key.to_string());
@@ -131,6 +164,20 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
                 output::say(format_args!("valid until {}, once", json.expires));
             }
         }
+        PeersVerb::Accept { invitation, name } => {
+            let client = Client::new(known_by(invitation), nothing_sent(directory));
+            let accepted = client.and_then(|client| client.accept(name.as_deref()));
+            match accepted {
+                Ok(peer) => {
+                    output.tell(&peer_json(&peer), || format!("{} is known\n", peer.name))?;
+                }
+                Err(error) => return Ok(refused(&error)),
+            }
+        }
+        PeersVerb::Rename { from, to } => match identity::rename(&directory, &from, &to) {
+            Ok(peer) => output.tell(&peer_json(&peer), || format!("{from} is now {}\n", peer.name))?,
+            Err(error) => return Ok(refused(&error)),
+        },
         PeersVerb::Rm { name } => {
             if identity::withdraw(&directory, &name).map_err(explained)? {
                 output.tell(&name, || format!("the invitation {name} is withdrawn\n"))?;
@@ -138,16 +185,35 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
             }
             let removed = match identity::remove(&directory, &name) {
                 Ok(peer) => peer,
-                Err(error) => {
-                    output::say(format_args!("fullbore: {}", hint::explained(&error)));
-                    return Ok(ExitCode::from(REFUSED));
-                }
+                Err(error) => return Ok(refused(&error)),
             };
             output.tell(&peer_json(&removed), || format!("{} is forgotten\n", removed.name))?;
         }
         PeersVerb::Key => output.tell(&key.to_string(), || format!("{key}\n"))?,
     }
     Ok(ExitCode::from(GOOD))
+}
+
+/// Says why it is refused.
+fn refused<E: std::error::Error + hint::Hint>(error: &E) -> ExitCode {
+    output::say(format_args!("fullbore: {}", hint::explained(error)));
+    ExitCode::from(REFUSED)
+}
+
+fn known_by(invitation: Invitation) -> Destination {
+    Destination { address: invitation.address.clone(), invitation: Some(invitation) }
+}
+
+/// The settings of a connection on which nothing is sent.
+fn nothing_sent(config: PathBuf) -> ClientSettings {
+    ClientSettings {
+        members: Vec::new(),
+        config,
+        connections: None,
+        limits: Limits::default(),
+        link: LinkSettings { congestion: None, rate: None },
+        patience: Duration::ZERO,
+    }
 }
 
 fn peer_json(peer: &Peer) -> PeerJson {
