@@ -62,7 +62,7 @@ fn check_account(json: &[u8]) {
     let text = serde_json::to_vec(&account).expect("plain fields");
     assert_eq!(serde_json::from_slice::<Account>(&text).expect("what was written"), account);
     let _ = (account.terms.sum(), account.terms.balance(), account.why_overrun());
-    for cause in [Cause::Missing, Cause::Overrun, Cause::Damaged, Cause::Late] {
+    for cause in [Cause::Missing, Cause::Overrun, Cause::Damaged, Cause::Late, Cause::NotTransferred] {
         let _ = account.listed(cause);
     }
     assert_eq!(Summary::from(&account).terms, account.terms);

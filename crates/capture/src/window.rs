@@ -591,6 +591,7 @@ impl<B> Window<B> {
                 Cause::Overrun => (&mut self.counters.terms.overrun, &mut self.counters.overrun),
                 Cause::Damaged => (&mut self.counters.terms.damaged, &mut self.counters.damaged),
                 Cause::Late => unreachable!("a late frame's page is closed already"),
+                Cause::NotTransferred => unreachable!("nothing is transferred here"),
             };
             *term += gap.count;
             runs.add(run, self.remembered);

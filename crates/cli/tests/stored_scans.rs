@@ -340,7 +340,14 @@ fn every_manifest_and_account_is_as_its_schema_describes() {
     fits(&unsealed.account_path(0, 0), &accounts);
     let mut copy = laid.manifest.clone();
     let (begun, completed) = (copy.armed, copy.stopped);
-    copy.copied = Some(Copied { host: "station-1".into(), key: "5e0c".into(), begun, completed });
+    copy.copied = Some(Copied {
+        host: "station-1".into(),
+        key: "5e0c".into(),
+        begun,
+        completed,
+        source: Vec::new(),
+        unreadable_blocks: 0,
+    });
     std::fs::write(laid.manifest_path(1, 1), copy.to_json()).unwrap();
     fits(&laid.manifest_path(1, 1), &manifests);
     let mut wrong = read(&laid.manifest_path(0, 0));

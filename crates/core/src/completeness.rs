@@ -24,9 +24,7 @@ use std::fmt;
 use fullbore_time::Tai;
 use serde::{Deserialize, Serialize};
 
-use crate::account::{
-    Account, CountedBy, NotTransferred, Presence, Terms, Unreachable, Verdict,
-};
+use crate::account::{Account, CountedBy, NotTransferred, Presence, Terms, Unreachable, Verdict};
 use crate::manifest::{Degradation, Manifest, State, Summary};
 
 pub use self::planned::{Planned, TOLERANCE_NS};

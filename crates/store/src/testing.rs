@@ -646,7 +646,7 @@ fn flows(plan: &StreamPlan, gaps: &Gaps) -> Vec<Flow> {
             overrun: gaps.total(Cause::Overrun),
             damaged: gaps.total(Cause::Damaged),
             late: gaps.total(Cause::Late),
-        not_transferred: 0,
+            not_transferred: 0,
         };
         let terms = Terms { written: terms.expected - terms.sum(), ..terms };
         Flow { station: STATION, thread, terms, gaps: gaps.iter().collect(), ..Flow::default() }

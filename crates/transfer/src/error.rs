@@ -86,7 +86,9 @@ pub enum TransferError {
         host: String,
     },
     /// The receipt does not match the scan.
-    #[error("the copy of {scan} at {peer} is sealed, and its data differs from the scan here: {why}")]
+    #[error(
+        "the copy of {scan} at {peer} is sealed, and its data differs from the scan here: {why}"
+    )]
     WrongReceipt {
         /// The other end.
         peer: String,

@@ -548,7 +548,9 @@ impl Reconstructed {
         let source = source_of(inventory, self.number);
         match &told.format {
             // The threads of the blocks that have not arrived are not known.
-            Format::Frames { .. } if by_arrival && source.is_some() => tell_gaps(&mut account, gaps),
+            Format::Frames { .. } if by_arrival && source.is_some() => {
+                tell_gaps(&mut account, gaps)
+            }
             Format::Frames { .. } if by_arrival && frame_bytes > 0 => {
                 let mut flows = self.flows(inventory, told, progress)?;
                 add_absent(&mut flows, &told.source);

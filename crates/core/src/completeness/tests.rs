@@ -535,7 +535,7 @@ fn any_presence() -> impl Strategy<Value = Vec<Presence>> {
 }
 
 fn any_account() -> impl Strategy<Value = Account> {
-    let counts = [0..3u64, 0..3, 0..3, 0..3];
+    let counts = [0..3u64, 0..3, 0..3, 0..3, 0..3];
     let counted = prop_oneof![
         Just(CountedBy::FrameTime),
         Just(CountedBy::ServerCount),
@@ -544,13 +544,14 @@ fn any_account() -> impl Strategy<Value = Account> {
     (0..2000u64, counts, any_presence(), 0..2u64, 0..2u64, counted).prop_map(
         |(
             written,
-            [missing, overrun, damaged, late],
+            [missing, overrun, damaged, late, not_transferred],
             presence,
             out_of_window,
             restarts,
             counted_by,
         )| {
-            let terms = Terms { expected: 0, written, missing, overrun, damaged, late };
+            let terms =
+                Terms { expected: 0, written, missing, overrun, damaged, late, not_transferred };
             let mut account = account(terms, Verdict::Proven);
             account.counted_by = counted_by;
             (account.presence, account.out_of_window, account.restarts) =

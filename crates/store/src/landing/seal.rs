@@ -3,7 +3,7 @@
 //! Every step can be repeated. If the process ends in between, a later begin finds either a copy that is to be continued,
 //! without blocks to send, or a sealed one, whose manifests it completes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -81,11 +81,9 @@ fn last_entries(
 ) -> Result<Vec<(usize, Entry)>, LandingError> {
     let invalid = |why: String| LandingError::Records(why);
     let streams = landing.state().streams.len();
-    let mut seen = BTreeSet::new();
     let mut entries = Vec::new();
-    let known = landing.state().noted.clone();
-    let is_new = |record: &&[u8; RECORD_BYTES]| !known.contains(*record) && seen.insert(*record);
-    for record in records.iter().filter(is_new) {
+    let mut seen = landing.state().noted.clone();
+    for record in records.iter().filter(|record| seen.insert(**record)) {
         let decoded = landing.codec.decode(record).map_err(|error| invalid(error.to_string()))?;
         match decoded {
             (stream, entry @ (Entry::Gap(_) | Entry::Found { .. }))
@@ -102,10 +100,7 @@ fn last_entries(
 }
 
 /// Enters gaps before the seal, so that a copy that stays incomplete shows them too.
-pub fn note_early(
-    landing: &Landing,
-    records: &[[u8; RECORD_BYTES]],
-) -> Result<(), LandingError> {
+pub fn note_early(landing: &Landing, records: &[[u8; RECORD_BYTES]]) -> Result<(), LandingError> {
     let mut entries = last_entries(landing, records)?;
     entries.retain(|(_, entry)| matches!(entry, Entry::Gap(_)));
     note(landing, &entries);

@@ -43,8 +43,14 @@ pub(super) fn of_system(error: &(dyn Error + 'static)) -> Refusal {
 
 /// The error of the system that is the cause of this one.
 fn kind(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
-    let chain = std::iter::successors(Some(error), |error| error.source());
-    chain.filter_map(|error| error.downcast_ref::<io::Error>()).map(io::Error::kind).next()
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(error) = error.downcast_ref::<io::Error>() {
+            return Some(error.kind());
+        }
+        next = error.source();
+    }
+    None
 }
 
 /// Returns the reason in words for the other end.
@@ -117,9 +123,12 @@ fn of_cause(error: &(dyn Error + 'static)) -> String {
             "the store there is read-only: mount its disks for writing".to_owned()
         }
         Some(io::ErrorKind::PermissionDenied) => {
-            "fullbore may not write to the store there: correct the permissions of its disks".to_owned()
+            "fullbore may not write to the store there: correct the permissions of its disks"
+                .to_owned()
         }
-        Some(kind) => format!("a disk there failed: {kind}; the log of fullbore there has the file"),
+        Some(kind) => {
+            format!("a disk there failed: {kind}; the log of fullbore there has the file")
+        }
         None => "the store there cannot be used: the log of fullbore there says why".to_owned(),
     }
 }

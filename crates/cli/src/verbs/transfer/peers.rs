@@ -175,7 +175,9 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
             }
         }
         PeersVerb::Rename { from, to } => match identity::rename(&directory, &from, &to) {
-            Ok(peer) => output.tell(&peer_json(&peer), || format!("{from} is now {}\n", peer.name))?,
+            Ok(peer) => {
+                output.tell(&peer_json(&peer), || format!("{from} is now {}\n", peer.name))?
+            }
             Err(error) => return Ok(refused(&error)),
         },
         PeersVerb::Rm { name } => {

@@ -144,8 +144,15 @@ mod tests {
 
     #[test]
     fn every_term_has_its_column_and_its_sum() {
-        let terms =
-            Terms { expected: 155, written: 100, missing: 1, overrun: 3, damaged: 50, late: 1, ..Terms::default() };
+        let terms = Terms {
+            expected: 155,
+            written: 100,
+            missing: 1,
+            overrun: 3,
+            damaged: 50,
+            late: 1,
+            ..Terms::default()
+        };
         let failed = ScanOutcome::Failed { why: "gone\nmore".to_owned(), bytes: 7, terms };
         let mut session =
             session(vec![("no1", None, recorded(terms, 0.2, None)), ("no2", None, failed)]);
