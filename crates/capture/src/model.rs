@@ -674,6 +674,7 @@ fn check_fates(
             Some(Cause::Late | Cause::Overrun) => {
                 assert!(sent || hurt || !mapped, "{index} was never sent and is {fate:?}");
             }
+            Some(Cause::NotTransferred) => panic!("{index} was never to be transferred"),
         }
         if *fate == Some(Cause::Overrun) {
             assert!(bench.short, "{index} is overrun, and memory was there");

@@ -14,7 +14,7 @@ use crate::output::count;
 pub type Column = (&'static str, fn(&Account) -> u64);
 
 /// Columns beside the balance, shown only if any stream has a value in them.
-pub const BESIDE: [Column; 12] = [
+pub const BESIDE: [Column; 13] = [
     ("filled", |account| account.filled),
     ("invalid", |account| account.invalid),
     ("not transferred", |account| account.terms.not_transferred),

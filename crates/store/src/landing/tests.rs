@@ -412,7 +412,7 @@ fn hostile_manifests_are_refused() {
     refused(|it| it.scan.session = "a_b".parse().unwrap());
     refused(|it| it.version = 99);
     let much = Landing::begin(&members, &source.laid.manifest, &origin(), u64::MAX).unwrap_err();
-    assert!(matches!(much, LandingError::NoSpace { .. }), "{much}");
+    assert!(matches!(much, LandingError::TooSmall { .. }), "{much}");
     assert!(much.hint().is_some());
 }
 
