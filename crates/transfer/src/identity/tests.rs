@@ -318,7 +318,7 @@ fn invitations_end_and_are_withdrawn() {
     assert!(withdraw(&directory, &open[0].id).unwrap());
     assert!(!withdraw(&directory, &open[0].id).unwrap());
     let redeem = |it: &Invitation| redeem(&directory, &it.secret, key, "b");
-    assert!(matches!(redeem(&over), Err(IdentityError::NotInvited)));
+    assert!(matches!(redeem(&over), Err(IdentityError::Expired { .. })));
     assert!(matches!(redeem(&taken), Err(IdentityError::NotInvited)));
     assert_eq!(redeem(&kept).unwrap().may, fetch);
 }
