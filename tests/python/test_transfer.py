@@ -117,14 +117,14 @@ def test_a_scan_is_fetched(station, correlator):
     assert station.ask("info", scan)["copies"]
 
 
-@pytest.mark.parametrize("rights, command", [((), "receive"), (("--fetch",), "send")])
-def test_a_peer_may_do_only_what_it_was_invited_for(station, correlator, rights, command):
+@pytest.mark.parametrize("rights, command, missing", [((), "receive", "--fetch"), (("--fetch",), "send", "--send")])
+def test_a_peer_may_do_only_what_it_was_invited_for(station, correlator, rights, command, missing):
     scan, other = record(station, ports=1, frames=100), record(correlator, scan="far", ports=1, frames=100)
     with station.listen() as near:
         invitation = pair(station, correlator, near.address, *rights)
         words = ("receive", "--from", invitation, scan) if command == "receive" else ("send", other, invitation)
         done = correlator.run(*words, code=(FOUND, REFUSED))
-        assert "not allowed" in text(done.stderr)
+        assert "the right to" in text(done.stderr) and f"an invitation made with {missing}" in text(done.stderr)
     assert not list(correlator.store[0].glob(f"{scan}*"))
     assert not list(station.store[0].glob(f"{other}*"))
 
@@ -136,7 +136,7 @@ def test_a_stranger_and_a_used_invitation_get_nothing(tmp_path, station, correla
         invitation = pair(correlator, station, far.address)
         station.run("send", scan, invitation)
         done = stranger.run("send", scan, invitation, code=(FOUND, REFUSED))
-        assert "not known" in text(done.stderr) and "invit" in text(done.stderr)
+        assert "the invitation is not valid: it was used or withdrawn" in text(done.stderr)
         # Without an invitation the key of the other end is not known here.
         done = Site(tmp_path, "other", station.store).run("send", scan, far.address, code=(FOUND, REFUSED))
         assert "invit" in text(done.stderr)
@@ -191,9 +191,9 @@ def test_a_cut_network_is_waited_for(station, correlator):
 
 def test_a_full_disk_at_the_far_end_is_waited_for(tmp_path, station, memory_disk):
     scan = record(station, frames=10_000)
-    disk = memory_disk("24m")
+    disk = memory_disk("64m")
     ballast = disk / "ballast"
-    ballast.write_bytes(bytes(8 << 20))
+    ballast.write_bytes(bytes(48 << 20))
     far_site = Site(tmp_path, "small", [disk])
     with far_site.listen() as far:
         invitation = pair(far_site, station, far.address)
@@ -201,12 +201,18 @@ def test_a_full_disk_at_the_far_end_is_waited_for(tmp_path, station, memory_disk
         far.wait("failed")
         assert sending.poll() is None
         ballast.unlink()
-        disk_grows = subprocess.run(["mount", "-o", "remount,size=400m", disk], capture_output=True)
-        assert disk_grows.returncode == 0
         out, err = sending.communicate(timeout=PATIENCE)
         assert sending.returncode == GOOD, text(err)
         assert "are free" in text(err)
         is_the_same(station, far_site, scan)
+
+
+def test_a_disk_at_the_far_end_that_is_too_small_is_not_waited_for(tmp_path, station, memory_disk):
+    scan = record(station, frames=10_000)
+    far_site = Site(tmp_path, "small", [memory_disk("24m")])
+    with far_site.listen() as far:
+        done = station.run("send", scan, pair(far_site, station, far.address), code=FOUND)
+    assert "too small for this scan" in text(done.stderr) and "in all" in text(done.stderr)
 
 
 STRANGERS = int(os.environ.get("FULLBORE_STRANGERS", 1000))
