@@ -4,8 +4,8 @@
 //! memory, so that no disk can delay the recorder's supervisor:
 //!
 //! ```text
-//! /dev/shm/fullbore-load-<pid>-<number>     64 bytes: version, pid, time, use, frames overrun; spaces; newline
-//! 1 12345 86400123 437 0
+//! /dev/shm/fullbore-load-<pid>-<number>     96 bytes: version, pid, time, use, frames overrun, receive buffer; spaces; newline
+//! 2 12345 86400123 437 0 134217728
 //! ```
 //!
 //! The time is that of the monotonic clock, in milliseconds; the use is in thousandths. A file that was not written for
@@ -36,8 +36,8 @@ const FRESH_MS: u64 = 500;
 const STALE_MS: u64 = 60_000;
 
 const PREFIX: &str = "fullbore-load-";
-const BYTES: usize = 64;
-const VERSION: &str = "1";
+const BYTES: usize = 96;
+const VERSION: &str = "2";
 
 /// The load of a recorder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +50,8 @@ pub struct RecorderLoad {
     pub used_permille: u32,
     /// Frames that arrived when no block was free, in all streams of the scan.
     pub overrun: u64,
+    /// Bytes of the smallest receive buffer of its sockets; 0 if it has no socket.
+    pub receive_buffer: u64,
 }
 
 /// The file of a recorder of this process. It is removed when dropped.
@@ -57,12 +59,13 @@ pub struct RecorderLoad {
 pub struct LoadFile {
     file: File,
     path: PathBuf,
+    receive_buffer: u64,
     written: Option<Instant>,
 }
 
 impl LoadFile {
-    /// Makes a file in this directory, usually [`DIRECTORY`].
-    pub fn create(directory: &Path) -> io::Result<Self> {
+    /// Makes a file in this directory, usually [`DIRECTORY`], for a recorder whose sockets have at least this receive buffer.
+    pub fn create(directory: &Path, receive_buffer: u64) -> io::Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         remove_stale(directory);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -78,7 +81,7 @@ impl LoadFile {
             }
             opened => opened?,
         };
-        Ok(Self { file, path, written: None })
+        Ok(Self { file, path, receive_buffer, written: None })
     }
 
     /// True if the last write is long enough ago.
@@ -89,7 +92,8 @@ impl LoadFile {
     /// Writes the load. A failure costs other processes their knowledge, and nothing else.
     pub fn put(&mut self, used_permille: u32, overrun: u64) {
         let at_ms = now_ms();
-        let load = RecorderLoad { pid: std::process::id(), at_ms, used_permille, overrun };
+        let (pid, receive_buffer) = (std::process::id(), self.receive_buffer);
+        let load = RecorderLoad { pid, at_ms, used_permille, overrun, receive_buffer };
         let _ = self.file.write_all_at(load.line().as_bytes(), 0);
         self.written = Some(Instant::now());
     }
@@ -104,8 +108,8 @@ impl Drop for LoadFile {
 
 impl RecorderLoad {
     fn line(&self) -> String {
-        let Self { pid, at_ms, used_permille, overrun } = self;
-        let text = format!("{VERSION} {pid} {at_ms} {used_permille} {overrun}");
+        let Self { pid, at_ms, used_permille, overrun, receive_buffer } = self;
+        let text = format!("{VERSION} {pid} {at_ms} {used_permille} {overrun} {receive_buffer}");
         format!("{text:<width$}\n", width = BYTES - 1)
     }
 
@@ -118,6 +122,7 @@ impl RecorderLoad {
             at_ms: next()?.parse().ok()?,
             used_permille: next()?.parse().ok()?,
             overrun: next()?.parse().ok()?,
+            receive_buffer: next()?.parse().ok()?,
         };
         next().is_none().then_some(load)
     }
@@ -171,17 +176,17 @@ mod tests {
     #[test]
     fn a_load_is_read_as_it_was_written_until_its_recorder_ends() {
         let directory = tempfile::tempdir().unwrap();
-        let mut file = LoadFile::create(directory.path()).unwrap();
+        let mut file = LoadFile::create(directory.path(), 1 << 27).unwrap();
         assert!(file.is_due() && read_all(directory.path()).is_empty());
         file.put(437, u64::MAX);
         assert!(!file.is_due());
         let loads = read_all(directory.path());
         let [load] = loads[..] else { panic!("{loads:?}") };
         assert_eq!(
-            (load.pid, load.used_permille, load.overrun),
-            (std::process::id(), 437, u64::MAX)
+            (load.pid, load.used_permille, load.overrun, load.receive_buffer),
+            (std::process::id(), 437, u64::MAX, 1 << 27)
         );
-        let other = LoadFile::create(directory.path()).unwrap();
+        let other = LoadFile::create(directory.path(), 0).unwrap();
         assert_ne!(other.path, file.path, "a process can have several recorders");
         drop((file, other));
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
@@ -190,7 +195,8 @@ mod tests {
     #[test]
     fn the_longest_line_has_room() {
         let (pid, at_ms) = (4_194_304, 100 * 366 * 86_400_000);
-        let load = RecorderLoad { pid, at_ms, used_permille: 1000, overrun: u64::MAX };
+        let (overrun, receive_buffer) = (u64::MAX, u64::MAX);
+        let load = RecorderLoad { pid, at_ms, used_permille: 1000, overrun, receive_buffer };
         assert_eq!(load.line().len(), BYTES);
         assert_eq!(RecorderLoad::parse(&load.line()), Some(load));
     }
@@ -201,11 +207,12 @@ mod tests {
         let put = |name: &str, text: &str| {
             std::fs::write(directory.path().join(name), text).unwrap();
         };
-        let old = RecorderLoad { pid: 1, at_ms: 0, used_permille: 900, overrun: 0 };
+        let old =
+            RecorderLoad { pid: 1, at_ms: 0, used_permille: 900, overrun: 0, receive_buffer: 0 };
         put("fullbore-load-1-0", &old.line());
         put("fullbore-load-2-0", "");
-        put("fullbore-load-3-0", &"x".repeat(64));
-        put("fullbore-load-4-0", &format!("{:<63}\n", "2 4 5 6 7"));
+        put("fullbore-load-3-0", &"x".repeat(BYTES));
+        put("fullbore-load-4-0", &format!("{:<95}\n", "1 4 5 6 7 8"));
         std::os::unix::fs::symlink("nowhere", directory.path().join("fullbore-load-5-0")).unwrap();
         assert_eq!(read_all(directory.path()), []);
         remove_stale(directory.path());
@@ -221,7 +228,7 @@ mod tests {
             let name = format!("{PREFIX}{}-{number}", std::process::id());
             let _ = std::os::unix::fs::symlink(&target, directory.path().join(name));
         }
-        if let Ok(mut file) = LoadFile::create(directory.path()) {
+        if let Ok(mut file) = LoadFile::create(directory.path(), 0) {
             file.put(1, 2);
         }
         assert_eq!(std::fs::read(&target).unwrap(), b"precious");

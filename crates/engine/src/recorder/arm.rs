@@ -64,6 +64,7 @@ impl Recorder {
         let host_setup = host_setup(&armed.placement, &armed.threads, armed.pages);
         scan.manifest.host_setup = Some(host_setup.clone());
         threads.host_setup = Some(host_setup);
+        threads.receive_buffer = least_receive_buffer(&armed);
         scan.shared = drop_counters::CounterSnapshot::take(Path::new("/"));
         let supervisor = Supervisor::new(config, sinks, threads, scan, clock);
         supervisor.begin_unless_it_waits();
@@ -98,6 +99,12 @@ fn armed(
         threads: Vec::new(),
         members: sinks.targets().enumerate().map(target).collect(),
     }
+}
+
+/// Returns the bytes of the smallest receive buffer; 0 without sockets.
+fn least_receive_buffer(armed: &Armed) -> u64 {
+    let bytes = armed.sources.iter().map(|(_, bytes)| *bytes as u64);
+    bytes.filter(|bytes| *bytes > 0).min().unwrap_or(0)
 }
 
 /// Claims the first scan in the sink. If a member cannot claim it, everything made for it is removed.
@@ -135,6 +142,8 @@ pub(super) fn undone(mut discarded: SinkReplies) {
 pub(super) struct Running {
     /// The state of the threads, for manifests.
     pub host_setup: Option<HostSetup>,
+    /// Bytes of the smallest receive buffer of the sockets; 0 without sockets.
+    pub receive_buffer: u64,
     pub captures: Vec<Capture>,
     pub writers: Vec<WriterThread>,
     pub metrics: Vec<Arc<WriterMetrics>>,
@@ -292,6 +301,7 @@ impl Wires {
         }
         Ok(Running {
             host_setup: None,
+            receive_buffer: 0,
             captures,
             writers,
             metrics,

@@ -25,7 +25,7 @@ pub struct Host {
     loads: PathBuf,
     begun: Instant,
     recordings: Recordings,
-    queue_limit: u64,
+    rmem_max: Option<u64>,
     sockets: Sockets,
     /// Drop counters of the sockets at the last look, by inode.
     dropped: BTreeMap<u64, u64>,
@@ -67,7 +67,7 @@ impl Host {
             loads: loads.to_owned(),
             begun: Instant::now(),
             recordings: Recordings::on(roots),
-            queue_limit: queue_limit(number(&proc.join("sys/net/core/rmem_max"))),
+            rmem_max: number(&proc.join("sys/net/core/rmem_max")),
             sockets: Sockets::default(),
             dropped: BTreeMap::new(),
             overran: BTreeMap::new(),
@@ -84,7 +84,7 @@ impl Host {
             at: self.begun.elapsed(),
             second_of_day: second_of_day(),
             recording,
-            queue_limit: self.queue_limit,
+            queue_limit: queue_limit(&loads, self.rmem_max),
             ..Observation::default()
         };
         self.take_loads(&loads);
@@ -188,9 +188,11 @@ fn rise<K: Ord>(before: &BTreeMap<K, u64>, now: &BTreeMap<K, u64>) -> u64 {
     now.iter().map(risen).sum()
 }
 
-/// Returns the bytes in a receive queue that count as many: a quarter of what a socket may ask for, within reason.
-fn queue_limit(rmem_max: Option<u64>) -> u64 {
-    (rmem_max.unwrap_or(0) / 4).clamp(128 << 10, 8 << 20)
+/// Returns the bytes in a receive queue that count as many: a quarter of the smallest receive buffer that recorders have.
+/// If they do not tell, it is a quarter of what a socket may ask for.
+fn queue_limit(loads: &[RecorderLoad], rmem_max: Option<u64>) -> u64 {
+    let buffers = loads.iter().map(|load| load.receive_buffer).filter(|bytes| *bytes > 0);
+    (buffers.min().or(rmem_max).unwrap_or(0) / 4).max(128 << 10)
 }
 
 fn number(path: &Path) -> Option<u64> {
@@ -236,7 +238,7 @@ mod tests {
             for directory in ["net", "pressure", "sys/net/core", "77/fd", "78/fd", "loads"] {
                 fs::create_dir_all(root.path().join(directory)).unwrap();
             }
-            let load = LoadFile::create(&root.path().join("loads")).unwrap();
+            let load = LoadFile::create(&root.path().join("loads"), 64 << 20).unwrap();
             let tree = Self { root, load };
             tree.put("77/comm", "fullbore\n");
             tree.put("78/comm", "avahi-daemon\n");
@@ -289,6 +291,7 @@ mod tests {
         tree.sockets(80_000, 7);
         let now = host.observe();
         assert!(now.recording);
+        assert_eq!(now.queue_limit, 16 << 20, "a quarter of the recorder's buffer");
         assert_eq!((now.ring_permille, now.overrun), (250, 2), "counters before do not count");
         assert_eq!((now.queue_bytes, now.drops), (80_000, 7), "other sockets do not count");
         assert_eq!((now.cpu_waited_us, now.io_waited_us), (4567, 4567));
@@ -315,7 +318,8 @@ mod tests {
         let now = Host::under(nothing.path(), &loads, &[]).observe();
         assert!(now.recording);
         assert_eq!((now.queue_bytes, now.drops, now.cpu_waited_us), (0, 0, 0));
-        assert_eq!(now.queue_limit, 128 << 10);
+        assert_eq!(now.queue_limit, 16 << 20);
+        assert_eq!(queue_limit(&[], None), 128 << 10);
     }
 
     #[test]

@@ -350,7 +350,7 @@ mod tests {
     /// A governor that sees no recorder but the one of the test.
     fn governor(limits: Limits) -> (tempfile::TempDir, LoadFile, Governor) {
         let root = tempfile::tempdir().unwrap();
-        let load = LoadFile::create(root.path()).unwrap();
+        let load = LoadFile::create(root.path(), 0).unwrap();
         let host = Host::under(root.path(), root.path(), &[]);
         (root, load, Governor::watching(limits, host))
     }

@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn a_receiving_end_waits_while_the_ring_of_its_recorder_is_full() {
         let root = tempfile::tempdir().unwrap();
-        let mut load = LoadFile::create(root.path()).unwrap();
+        let mut load = LoadFile::create(root.path(), 0).unwrap();
         let host = Host::under(root.path(), root.path(), &[]);
         let governor = Governor::watching(Limits::default(), host);
         for limited in [false, true] {

@@ -195,6 +195,7 @@ impl World {
         }
         let running = Running {
             host_setup: None,
+            receive_buffer: 0,
             captures: threads,
             writers: Vec::new(),
             metrics,
