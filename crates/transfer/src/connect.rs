@@ -72,6 +72,8 @@ pub enum Event {
     Sending(Sending, Link),
     /// A scan is being received.
     Receiving(Receiving, Link),
+    /// No attempt begins now.
+    Waiting(Reason),
     /// An attempt failed, and the next one begins after a pause.
     Retry {
         /// The reason.
@@ -351,6 +353,7 @@ impl Client {
         tell: &mut dyn FnMut(&Event),
     ) -> Result<(ScanName, Sealed), TransferError> {
         while self.governor.now() == Allowance::Pause(Reason::OutsideWindow) {
+            tell(&Event::Waiting(Reason::OutsideWindow));
             if stop.wait(Duration::from_secs(1)) {
                 return Err(TransferError::Stopped);
             }
