@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::mem::{Discriminant, discriminant};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use fullbore_core::completeness::seconds;
 use fullbore_core::units::{ByteRate, ByteSize};
@@ -47,18 +47,8 @@ pub struct ProgressLine {
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 enum ProgressJson<'a> {
-    Progress {
-        name: &'a str,
-        bytes: u64,
-        expected_bytes: u64,
-        rate: u64,
-        waiting: Option<String>,
-    },
-    Retry {
-        name: &'a str,
-        why: &'a str,
-        pause_s: f64,
-    },
+    Progress { name: &'a str, bytes: u64, expected_bytes: u64, rate: u64, waiting: Option<String> },
+    Retry { name: &'a str, why: &'a str, pause_s: f64, at: String },
 }
 
 impl ProgressLine {
@@ -141,12 +131,14 @@ impl ProgressLine {
     /// Says that an attempt failed, and when the next one begins.
     pub fn retry(&mut self, name: &str, why: &str, pause: Duration) {
         self.clear();
-        let pause_s = pause.as_secs_f64();
+        let (pause_s, at) = (pause.as_secs_f64(), time_of_day(SystemTime::now() + pause));
         match self.form {
-            Form::Json => Self::event(&ProgressJson::Retry { name, why, pause_s }),
+            Form::Json => Self::event(&ProgressJson::Retry { name, why, pause_s, at }),
             Form::Hidden => {}
             Form::Drawn | Form::Lines | Form::Logged => {
-                output::say(format_args!("fullbore: {name}: {why}; trying again in {pause_s:.1} s"));
+                output::say(format_args!(
+                    "fullbore: {name}: {why}; trying again in {pause_s:.1} s, at {at} UTC"
+                ));
             }
         }
     }
@@ -196,6 +188,12 @@ fn line(
     line
 }
 
+/// `06:12:33`, UTC.
+fn time_of_day(at: SystemTime) -> String {
+    let seconds = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs() % 86_400;
+    format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
 #[cfg(test)]
 mod tests {
     use fullbore_transfer::governor::Signal;
@@ -231,5 +229,11 @@ mod tests {
     fn a_line_says_why_it_waits() {
         let told = line("r1_a", 50, 200, 25, Some(&Reason::OutsideWindow), &Link::default());
         assert_eq!(told, "r1_a  25 %  50 B of 200 B  200 bit/s  6 s left  waiting: outside window");
+    }
+
+    #[test]
+    fn the_time_of_the_next_attempt_is_that_of_the_day() {
+        let at = SystemTime::UNIX_EPOCH + Duration::from_secs(86_400 * 3 + 3600 * 6 + 61);
+        assert_eq!(time_of_day(at), "06:01:01");
     }
 }
