@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import resource
+import signal
 import socket
 import ssl
 import subprocess
@@ -11,7 +12,7 @@ import threading
 import time
 
 import pytest
-from fullbore import AS_SEALED, FOUND, GOOD, PATIENCE, REFUSED, Recording, Scan, free_ports, generate, generate_command, text
+from fullbore import AS_SEALED, FOUND, GOOD, PATIENCE, REFUSED, Recording, Scan, free_ports, generate, generate_command, run, text
 from sites import Relay, Site, pair
 
 FPS = 20_000
@@ -103,6 +104,128 @@ def test_a_session_is_sent_by_its_name(station, correlator):
         station.run("send", "test", invitation)
     for scan in scans:
         is_the_same(station, correlator, scan)
+
+
+def test_small_scans_are_sent_together_and_a_failure_stops_only_its_own(station, correlator):
+    """Each is acknowledged by a receipt of its own; the control connections are kept."""
+    begin = run("record", "pattern:prbs31", "--session", "test", "--scan", "n", "--scans", 12, "--bytes", "1MB", "--quiet",
+                "--store", ",".join(map(str, station.store)))  # fmt: skip
+    assert begin.returncode == GOOD
+    names = sorted(station.run("ls", "--json").stdout.decode().split('"name":"')[1:])
+    names = [it.split('"')[0] for it in names]
+    assert len(names) == 12
+    # A scan of the same name and another identity is there.
+    record(correlator, scan=names[3].removeprefix("test_"), ports=1, frames=100)
+    with correlator.listen() as far:
+        done = station.run("send", "test", pair(correlator, station, far.address), "--json", code=FOUND)
+        (error,) = [json.loads(line) for line in done.stderr.splitlines()]
+        assert error["name"] == names[3] and "another scan" in error["error"]
+        sent = [json.loads(line) for line in done.stdout.splitlines()]
+        assert sorted(it["scan"] for it in sent) == sorted(set(names) - {names[3]})
+        assert all(it["complete"] and it["attempts"] == 1 for it in sent)
+        connected = [it for it in far.events if it["event"] == "connected"]
+        assert len(connected) <= 7, "control connections serve one scan after the other"
+    for name in sorted(set(names) - {names[3]}):
+        is_the_same(station, correlator, name)
+
+
+def test_a_session_is_fetched_by_its_name(station, correlator):
+    scans = [record(station, scan=name, ports=1, frames=500) for name in ("one", "two")]
+    with station.listen() as near:
+        invitation = pair(station, correlator, near.address, "--fetch")
+        told = correlator.run("receive", "--from", invitation, "test", "--json").stdout.splitlines()
+        assert sorted(json.loads(line)["scan"] for line in told) == scans
+        assert len([it for it in near.events if it["event"] == "connected"]) == 1
+        missing = correlator.run("receive", "--from", near.address, "none", "--json", code=FOUND)
+        assert json.loads(missing.stderr)["name"] == "none"
+    for scan in scans:
+        is_the_same(station, correlator, scan)
+
+
+def test_the_listener_says_who_connects_what_begins_and_what_is_complete(station, correlator):
+    scan = record(station, ports=1, frames=500)
+    with correlator.listen() as far:
+        sent = station.ask("send", scan, pair(correlator, station, far.address))
+        begun, received = far.wait("begun"), far.wait("received")
+        connected = far.wait("connected")
+        assert connected["peer"] == begun["peer"] == received["peer"] and len(connected["key"]) == 64
+        assert (begun["scan"], begun["live"], begun["bytes"]) == (scan, False, sent["bytes"])
+        assert (received["scan"], received["bytes"], received["carried_bytes"]) == (scan, sent["bytes"], sent["bytes"])
+        assert received["seconds"] > 0
+    short = connected["key"][:9]
+    with socket.create_server(("127.0.0.1", 0)) as end:
+        port = end.getsockname()[1]
+    listening = subprocess.Popen(
+        correlator.command("receive", "--listen", f"127.0.0.1:{port}", "--scans", 1),
+        env=correlator.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert b"listening" in listening.stdout.readline()
+    other = record(station, scan="two", ports=1, frames=500)
+    # The port is a new one, and so is the invitation.
+    station.run("send", other, pair(correlator, station, f"fullbore://127.0.0.1:{port}"))
+    lines = text(listening.communicate(timeout=PATIENCE)[0]).splitlines()
+    assert listening.returncode == GOOD
+    assert f"(key {short}…) connects from 127.0.0.1:" in lines[0]
+    assert lines[1].startswith(f"{other} from ") and " begins: " in lines[1]
+    assert " is complete, verified and durable: " in lines[2] and "bit/s)" in lines[2]
+
+
+def test_errors_have_one_shape_with_json(station, correlator):
+    """One object on standard error, whether the arguments, the scan or the other end is at fault."""
+    scan = record(station, ports=1, frames=100)
+    for words in (
+        ("send", scan),
+        ("send", "nothing_here", "fullbore://127.0.0.1:9"),
+        ("send", scan, "fullbore://127.0.0.1:9"),
+        ("receive", "--from", "fullbore://127.0.0.1:9", scan),
+        ("receive", "--from", "fullbore://127.0.0.1:9"),
+        ("receive", "--listen", "192.0.2.1:4780"),
+        ("info", "nothing_here"),
+        ("record", "udp://127.0.0.1:0?format=nonsense", "--session", "s", "--scan", "x"),
+    ):
+        done = station.run(*words, "--json", code=REFUSED)
+        error = json.loads(done.stderr)
+        assert done.stdout == b"" and error["error"] and "\n  " not in error["error"], words
+    assert "invitation" in json.loads(station.run("send", scan, "fullbore://127.0.0.1:9", "--json", code=REFUSED).stderr)["advice"]
+    done = run("transfers", "pause", "99", "--json", code=REFUSED, env=station.env)
+    assert "99" in json.loads(done.stderr)["error"]
+
+
+def test_a_send_without_a_terminal_says_at_once_why_it_waits(station, correlator):
+    scan = record(station, ports=1, frames=500)
+    with correlator.listen() as far:
+        invitation = pair(correlator, station, far.address)
+        now = time.gmtime(time.time() + 7200)
+        window = f"{now.tm_hour:02}:00-{(now.tm_hour + 1) % 24:02}:00"
+        sending = station.start("send", scan, invitation, "--window", window)
+        line = text(sending.stderr.readline())
+        assert line.startswith(f"{scan}  0 %") and "waiting: outside window" in line
+        # Ctrl-C ends it: what is not there is not complete.
+        sending.send_signal(signal.SIGINT)
+        assert sending.wait(PATIENCE) == FOUND
+        far.kill()
+    waiting = station.start("send", scan, far.address)
+    line = text(waiting.stderr.readline())
+    assert f"fullbore: {scan}: " in line and "trying again in 0.5 s, at " in line
+    waiting.send_signal(signal.SIGINT)
+    assert waiting.wait(PATIENCE) == FOUND
+
+
+def test_plain_bytes_go_over_tcp_both_ways(station, correlator):
+    """As `net2file` and `disk2net` have it: the bytes in order, nothing else, and the end by closing."""
+    scan = record(station, ports=1, frames=2000)
+    expected = Scan(scan, station.store).bytes()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        near = socket.create_connection(server.getsockname())
+        far, _ = server.accept()
+        with near, far:
+            words = ("record", "-", "--session", "test", "--scan", "back")
+            taking = subprocess.Popen(correlator.command(*words), stdin=far, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+            subprocess.run(station.command("cat", scan), stdout=near, check=True)
+            near.shutdown(socket.SHUT_WR)
+            told = taking.communicate(timeout=PATIENCE)
+    assert taking.returncode == GOOD, told
+    assert expected and Scan("test_back", correlator.store).bytes() == expected
 
 
 def test_a_scan_is_fetched(station, correlator):

@@ -93,6 +93,12 @@ pub fn refused(
     typed: &[OsString],
     wishes: &FileOptions,
 ) -> ExitCode {
+    let code = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(output::REFUSED));
+    if error.use_stderr() && typed.iter().any(|word| word == "--json") {
+        let text = error.render().to_string();
+        output::complain(None, text.trim_end().trim_start_matches("error: "));
+        return code;
+    }
     // If the terminal cannot be written, the error cannot be reported.
     let _ = error.print();
     let blamed = [ContextKind::InvalidArg, ContextKind::PriorArg].map(|kind| error.get(kind));
@@ -104,7 +110,7 @@ pub fn refused(
     {
         output::say(format_args!("\nFor example:\n  {example}"));
     }
-    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(output::REFUSED))
+    code
 }
 
 /// Prints the same message about options that neither the command line nor the file has.

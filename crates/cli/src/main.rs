@@ -93,7 +93,7 @@ fn main() -> ExitCode {
         Ok(code) => output::judged_by_what_was_told(code),
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            output::say(format_args!("fullbore: {}", with_causes(&*error)));
+            output::complain(None, &with_causes(&*error));
             ExitCode::from(output::REFUSED)
         }
     }
@@ -114,6 +114,9 @@ fn run() -> anyhow::Result<ExitCode> {
         command = command.mut_subcommand("record", verbs::record::with_requirements);
     }
     let typed = help::asked_for_itself(typed);
+    if typed.iter().any(|word| word == "--json") {
+        output::errors_as_json();
+    }
     let arguments = match command.try_get_matches_from_mut(&typed) {
         Ok(matches) => Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()),
         Err(error) => return Ok(help::refused(&error, &command, &typed, &lines)),
@@ -126,6 +129,9 @@ fn obey(arguments: Arguments, file: RecordFile) -> anyhow::Result<ExitCode> {
     let logging = arguments.logging.or(file.shown.log);
     let _log = logging.start();
     let output = Output { json: arguments.json || file.shown.json, logs: logging.is_on() };
+    if output.json {
+        output::errors_as_json();
+    }
     match arguments.verb {
         Verb::Record(args) => verbs::record::run(args, file, output),
         Verb::Play(args) => verbs::play::run(args, output),

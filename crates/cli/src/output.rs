@@ -70,6 +70,45 @@ pub fn say(line: impl Display) {
     let _ = io::stderr().lock().write_fmt(format_args!("{line}\n"));
 }
 
+/// An error as JSON, the same for all commands.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct ErrorJson<'a> {
+    /// What happened.
+    error: &'a str,
+    /// The scan or the file that it is about, if the command goes on with others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<String>,
+}
+
+/// Says on standard error what went wrong: the text, with advice on the lines below it, or a line of JSON.
+pub fn complain(name: Option<&str>, text: &str) {
+    if !ERRORS_AS_JSON.load(Ordering::Relaxed) {
+        let name = name.map_or_else(String::new, |name| format!("{name}: "));
+        return say(format_args!("fullbore: {name}{text}"));
+    }
+    say(serde_json::to_string(&error_json(name, text)).expect("it has only texts"));
+}
+
+fn error_json<'a>(name: Option<&'a str>, text: &'a str) -> ErrorJson<'a> {
+    let (error, advice) = match text.split_once('\n') {
+        Some((error, advice)) => (error, Some(advice)),
+        None => (text, None),
+    };
+    let joined = |text: &str| text.lines().map(str::trim).collect::<Vec<_>>().join("\n");
+    ErrorJson { error, name, advice: advice.map(joined) }
+}
+
+/// True if errors are JSON.
+static ERRORS_AS_JSON: AtomicBool = AtomicBool::new(false);
+
+/// From now on, errors are JSON.
+pub fn errors_as_json() {
+    ERRORS_AS_JSON.store(true, Ordering::Relaxed);
+}
+
 /// Prints text on standard output, the result of the command.
 pub fn print(text: &str) -> anyhow::Result<()> {
     written(text).context("writing to standard output")
@@ -162,6 +201,15 @@ mod tests {
                 assert_eq!(worse(*one, *other), order[a.max(b)]);
             }
         }
+    }
+
+    #[test]
+    fn an_error_as_json_has_its_advice_apart() {
+        let told = error_json(Some("r1_a"), "it is gone\n  look for it\n  or not");
+        let advice = Some("look for it\nor not".to_owned());
+        assert_eq!(told, ErrorJson { error: "it is gone", name: Some("r1_a"), advice });
+        let told = serde_json::to_string(&error_json(None, "it is gone")).unwrap();
+        assert_eq!(told, r#"{"error":"it is gone"}"#);
     }
 
     #[test]

@@ -23,7 +23,7 @@ use crate::link::{self, Probed};
 use crate::open_connections::{OpenConnection, OpenConnections};
 use crate::outgoing::Outgoing;
 use crate::protocol::{Message, Role};
-use crate::receive::{self, Arrival, Intake, Receiving, Taken, Terms};
+use crate::receive::{self, Arrival, Intake, Offered, Receiving, Taken, Terms};
 use crate::send::{self, Sending, Work};
 use crate::session::{ACCEPT_PATIENCE, GREETING, greet, random_token, refuse, silent, unexpected};
 
@@ -35,6 +35,15 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// Time between two decisions about the number of connections.
 const PERIOD: Duration = Duration::from_secs(2);
+
+/// Data that one connection carries as soon as two do: the handshake of a second one takes longer.
+const OF_ONE_CONNECTION: u64 = 8 << 20;
+
+/// Time for which a control connection is kept for the next transfer. The other end closes one after 60 s.
+const KEPT: Duration = Duration::from_secs(20);
+
+/// Control connections that are kept.
+const MOST_KEPT: usize = 8;
 
 /// Data connections of one transfer, at most.
 pub const MOST_CONNECTIONS: u16 = 32;
@@ -63,6 +72,8 @@ pub enum Event {
     Sending(Sending, Link),
     /// A scan is being received.
     Receiving(Receiving, Link),
+    /// No attempt begins now.
+    Waiting(Reason),
     /// An attempt failed, and the next one begins after a pause.
     Retry {
         /// The reason.
@@ -133,6 +144,8 @@ pub struct Client {
     destination: Destination,
     settings: ClientSettings,
     governor: Arc<Governor>,
+    /// Control connections without a transfer, the name of the other end, and the time since when.
+    kept: Mutex<Vec<(Channel, String, Instant)>>,
 }
 
 impl Client {
@@ -149,7 +162,7 @@ impl Client {
         governor: Arc<Governor>,
     ) -> Result<Self, TransferError> {
         let identity = Identity::load_or_create(&settings.config)?;
-        Ok(Self { identity, destination, settings, governor })
+        Ok(Self { identity, destination, settings, governor, kept: Mutex::default() })
     }
 
     /// Connects and greets. The server becomes known by an invitation.
@@ -169,6 +182,26 @@ impl Client {
         let peers = Peers::load(&self.settings.config)?;
         let name = peers.find(&key).map_or(name, |peer| peer.name.clone());
         Ok((channel, name))
+    }
+
+    /// A control connection: one that is kept, or a new one.
+    fn control(&self) -> Result<(Channel, String), TransferError> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.retain(|(_, _, since)| since.elapsed() < KEPT);
+        let newest = kept.pop();
+        drop(kept);
+        match newest {
+            Some((channel, peer, _)) => Ok((channel, peer)),
+            None => self.connect(Role::Control),
+        }
+    }
+
+    /// Keeps the control connection of a transfer that is complete.
+    fn keep(&self, channel: Channel, peer: String) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() < MOST_KEPT {
+            kept.push((channel, peer, Instant::now()));
+        }
     }
 
     /// Uses the invitation: the server becomes known here, under this name if one is given, and this host there.
@@ -236,7 +269,7 @@ impl Client {
         stop: &StopHandle,
         tell: &mut dyn FnMut(&Event),
     ) -> Result<Receipt, TransferError> {
-        let (mut channel, peer) = self.connect(Role::Control)?;
+        let (mut channel, peer) = self.control()?;
         let pool = DataConnections::new(&channel, self.settings.connections);
         let receipt = std::thread::scope(|scope| {
             let (token, mut growth) = (Cell::new(None), Growth::default());
@@ -247,6 +280,9 @@ impl Client {
             let result =
                 work.control(&mut channel, &peer, stop, &mut accepted, &mut |sending, status| {
                     let Some(token) = token.get() else { return };
+                    if !sending.live && sending.progress.bytes <= OF_ONE_CONNECTION {
+                        pool.limit(1);
+                    }
                     if growth.observe(sending.progress.taken_bytes, is_free(sending)) {
                         pool.step(growth.rate);
                     }
@@ -260,6 +296,7 @@ impl Client {
             pool.close();
             result
         })?;
+        self.keep(channel, peer);
         send::keep_receipt(&self.settings.members, &work.manifest().scan, &receipt)?;
         Ok(receipt)
     }
@@ -316,18 +353,20 @@ impl Client {
         tell: &mut dyn FnMut(&Event),
     ) -> Result<(ScanName, Sealed), TransferError> {
         while self.governor.now() == Allowance::Pause(Reason::OutsideWindow) {
+            tell(&Event::Waiting(Reason::OutsideWindow));
             if stop.wait(Duration::from_secs(1)) {
                 return Err(TransferError::Stopped);
             }
         }
-        let (mut channel, peer) = self.connect(Role::Control)?;
-        let (manifest, bytes) = self.request(&mut channel, &peer, scan)?;
+        let (mut channel, peer) = self.control()?;
+        let (manifest, offered) = self.request(&mut channel, &peer, scan)?;
         let members = receive::open_members(&self.settings.members)?;
         let origin = Origin { host: peer.clone(), key: channel.peer().hex() };
-        let arrival = match receive::take(&members, &manifest, bytes, &origin) {
+        let arrival = match receive::take(&members, &manifest, offered, &origin) {
             Ok(Taken::Arrival(arrival)) => arrival,
             Ok(Taken::Complete(manifest, sealed)) => {
                 channel.send(&receive::receipt(manifest.uuid, &sealed))?;
+                self.keep(channel, peer);
                 return Ok((manifest.scan, sealed));
             }
             Err((refusal, error)) => {
@@ -336,6 +375,9 @@ impl Client {
             }
         };
         let pool = DataConnections::new(&channel, self.settings.connections);
+        if !offered.live && offered.bytes <= OF_ONE_CONNECTION {
+            pool.limit(1);
+        }
         let token = random_token();
         let sealed = std::thread::scope(|scope| {
             let (mut growth, arrival) = (Growth::default(), &*arrival);
@@ -351,13 +393,14 @@ impl Client {
                 tell(&Event::Receiving(state.clone(), link));
             };
             let connections = self.settings.connections.unwrap_or(MOST_CONNECTIONS);
-            let terms = Terms { token, connections, expected: bytes };
+            let terms = Terms { token, connections, expected: offered.bytes };
             let result = arrival.control(&mut channel, &peer, terms, stop, &mut told);
             pool.close();
             result
         });
-        if sealed.is_err() {
-            arrival.keep();
+        match &sealed {
+            Ok(_) => self.keep(channel, peer),
+            Err(_) => arrival.keep(),
         }
         Ok((arrival.scan.clone(), sealed?))
     }
@@ -368,10 +411,17 @@ impl Client {
         channel: &mut Channel,
         peer: &str,
         scan: &str,
-    ) -> Result<(Vec<u8>, u64), TransferError> {
+    ) -> Result<(Vec<u8>, Offered), TransferError> {
         channel.send(&Message::Request { scan: scan.to_owned() })?;
-        match channel.receive(ACCEPT_PATIENCE)? {
-            Some(Message::Offer { manifest, bytes, .. }) => Ok((manifest, bytes)),
+        let mut answer = channel.receive(ACCEPT_PATIENCE)?;
+        // What was on its way at the end of the transfer before.
+        while let Some(Message::Ping { .. } | Message::Pong { .. }) = answer {
+            answer = channel.receive(ACCEPT_PATIENCE)?;
+        }
+        match answer {
+            Some(Message::Offer { manifest, bytes, live }) => {
+                Ok((manifest, Offered { bytes, live }))
+            }
             Some(Message::Refuse { refusal, text }) => {
                 Err(TransferError::Refused { peer: peer.to_owned(), refusal, text })
             }
@@ -405,11 +455,17 @@ impl Client {
 
     /// The names of the scans that the server lets this end fetch.
     pub fn list(&self) -> Result<Vec<String>, TransferError> {
-        let (mut channel, peer) = self.connect(Role::Control)?;
+        let (mut channel, peer) = self.control()?;
         channel.send(&Message::List)?;
         match channel.receive(GREETING)? {
-            Some(Message::Listing { json }) => serde_json::from_slice(&json)
-                .map_err(|error| TransferError::Protocol { peer, why: error.to_string() }),
+            Some(Message::Listing { json }) => {
+                let names = serde_json::from_slice(&json).map_err(|error| {
+                    let (peer, why) = (peer.clone(), error.to_string());
+                    TransferError::Protocol { peer, why }
+                });
+                self.keep(channel, peer);
+                names
+            }
             Some(Message::Refuse { refusal, text }) => {
                 Err(TransferError::Refused { peer, refusal, text })
             }

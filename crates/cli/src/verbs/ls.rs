@@ -54,7 +54,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let roots = args.store.members()?;
     let catalogue = catalogue::list(&roots).map_err(explained)?;
     for failed in &catalogue.failed_roots {
-        output::say(format_args!("fullbore: {failed}"));
+        output::complain(None, &failed.to_string());
     }
     let mut entries = catalogue.entries;
     if let Some(prefix) = &args.prefix {

@@ -108,7 +108,7 @@ fn is_proven(roots: &[PathBuf], scan: &ScanName) -> bool {
     match remove::prove(roots, scan) {
         Ok(_) => true,
         Err(error) => {
-            output::say(format_args!("fullbore: {}", hint::explained(&error)));
+            output::complain(None, &hint::explained(&error));
             false
         }
     }

@@ -95,14 +95,14 @@ pub fn find_all(
     if !typed.is_empty() {
         for root in roots {
             if let Err(error) = std::fs::read_dir(root) {
-                output::say(format_args!("fullbore: {}: {error}", root.display()));
+                output::complain(None, &format!("{}: {error}", root.display()));
             }
         }
         return typed.iter().map(|text| find_whole(roots, text, what)).collect();
     }
     let catalogue = catalogue::list(roots).map_err(explained)?;
     for failed in &catalogue.failed_roots {
-        output::say(format_args!("fullbore: {failed}"));
+        output::complain(None, &failed.to_string());
     }
     let names = catalogue.entries.iter().filter(|entry| wanted(entry));
     Ok(names.filter_map(|entry| entry.name.parse().ok()).collect())
@@ -125,7 +125,7 @@ pub fn each<T: Serialize>(
                 worst = output::worse(worst, judge(&result));
             }
             Err(error) if scans.len() > 1 => {
-                output::say(format_args!("fullbore: {}", with_causes(&*error)));
+                output::complain(None, &with_causes(&*error));
                 worst = output::REFUSED;
             }
             Err(error) => return Err(error),

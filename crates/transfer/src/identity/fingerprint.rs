@@ -55,6 +55,11 @@ impl Fingerprint {
 }
 
 impl Fingerprint {
+    /// The first two groups, which tell known keys apart at a glance.
+    pub fn short(&self) -> String {
+        self.to_string().chars().take(9).collect()
+    }
+
     /// The same as 64 hexadecimal digits.
     pub fn hex(&self) -> String {
         HEXLOWER.encode(&self.0)

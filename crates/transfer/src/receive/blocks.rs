@@ -158,7 +158,9 @@ fn take_block(
             arrival.reply(Message::Rejected { stream, sequence, text });
         }
         Err(error) => return Err(fault(error, broken)),
-        Ok(()) => {}
+        Ok(()) => {
+            arrival.whole_bytes.fetch_add(whole as u64, Ordering::SeqCst);
+        }
     }
     if let Some(holding) = holding {
         holding.done();

@@ -34,11 +34,17 @@ use crate::session::{Conversation, PING_INTERVAL, POLL};
 pub use blocks::{Intake, receive_blocks};
 use held::HeldBlocks;
 
-/// Time between two sync rounds.
+/// Time between two sync rounds while more blocks are to come.
 pub(crate) const ROUND: Duration = Duration::from_millis(250);
 
 /// Bytes after which a sync round begins early.
 pub(crate) const ROUND_BYTES: u64 = 256 << 20;
+
+/// Time between two looks of the sync rounds. A disk wakes nobody when enough bytes have arrived.
+const TICK: Duration = Duration::from_millis(5);
+
+/// The wait for a message once all blocks have arrived: their acknowledgements are due at once.
+const LAST_POLL: Duration = Duration::from_millis(2);
 
 /// The most records of gaps and found blocks of a scan: 128 MiB of memory.
 const MOST_RECORDS: usize = 1 << 20;
@@ -54,6 +60,10 @@ pub struct Arrival {
     held: HeldBlocks,
     over: AtomicBool,
     bytes: AtomicU64,
+    /// Bytes of new blocks that arrived whole in this transfer.
+    whole_bytes: AtomicU64,
+    /// Bytes of a sealed scan. Once they have arrived, no sync round waits for more. A live scan has no such number.
+    all_bytes: Option<u64>,
     /// Answers from data connections and the sync thread, for the control connection.
     answers: Sender<Answer>,
     answered: Mutex<Option<Receiver<Answer>>>,
@@ -88,6 +98,15 @@ pub struct Terms {
     pub expected: u64,
 }
 
+/// The size of an offered scan.
+#[derive(Clone, Copy, Debug)]
+pub struct Offered {
+    /// Bytes of its blocks so far.
+    pub bytes: u64,
+    /// True while it is being recorded: more can come.
+    pub live: bool,
+}
+
 /// The answer to an offer.
 #[derive(Debug)]
 pub enum Taken {
@@ -101,14 +120,14 @@ pub enum Taken {
 pub fn take(
     members: &[Member],
     manifest: &[u8],
-    bytes: u64,
+    offered: Offered,
     origin: &Origin,
 ) -> Result<Taken, (Refusal, TransferError)> {
     let invalid = |why: String| {
         (Refusal::Invalid, TransferError::Protocol { peer: origin.host.clone(), why })
     };
     let manifest = Manifest::from_json(manifest).map_err(|error| invalid(error.to_string()))?;
-    let landing = match Landing::begin(members, &manifest, origin, bytes) {
+    let landing = match Landing::begin(members, &manifest, origin, offered.bytes) {
         Ok(landing) => landing,
         Err(LandingError::Complete { sealed, .. }) => {
             held::remove(&landing::held_path(&members[0], &manifest));
@@ -128,6 +147,8 @@ pub fn take(
         held,
         over: AtomicBool::new(false),
         bytes: AtomicU64::new(0),
+        whole_bytes: AtomicU64::new(0),
+        all_bytes: (!offered.live).then_some(offered.bytes),
         answers,
         answered: Mutex::new(Some(answered)),
     })))
@@ -179,6 +200,11 @@ impl Arrival {
     /// Bytes of the blocks that arrived.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// True if all blocks have arrived in this transfer, so that no more are to come.
+    fn has_all(&self) -> bool {
+        self.all_bytes.is_some_and(|all| self.whole_bytes.load(Ordering::SeqCst) >= all)
     }
 
     fn fail(&self, error: TransferError) {
@@ -240,6 +266,9 @@ impl Arrival {
         tell: &mut dyn FnMut(&Receiving, Option<LinkStatus>),
     ) -> Result<Sealed, TransferError> {
         let mut last = Last::default();
+        let state = || Receiving { scan: self.scan.clone(), bytes: self.bytes(), expected };
+        // The caller opens the data connections when it is told.
+        tell(&state(), talk.link());
         let mut told = Instant::now();
         loop {
             if stop.is_requested() {
@@ -251,14 +280,14 @@ impl Arrival {
                     Answer::Failed(error) => return Err(error),
                 }
             }
-            while let Some(message) = talk.receive(POLL)? {
+            let wait = if self.has_all() { LAST_POLL } else { POLL };
+            while let Some(message) = talk.receive(wait)? {
                 if let Some(manifest) = self.hear(talk, message, &mut last)? {
                     return self.seal(talk, &manifest, last);
                 }
             }
             if told.elapsed() >= Duration::from_millis(200) {
-                let (scan, bytes) = (self.scan.clone(), self.bytes());
-                tell(&Receiving { scan, bytes, expected }, talk.link());
+                tell(&state(), talk.link());
                 told = Instant::now();
             }
             talk.keep_alive(PING_INTERVAL, None)?;
@@ -320,9 +349,10 @@ impl Arrival {
     fn sync_rounds(&self) {
         let mut begun = Instant::now();
         while !self.is_over() {
-            // The disk wakes nobody when enough bytes have arrived.
-            std::thread::sleep(ROUND / 10);
-            if begun.elapsed() < ROUND && self.landing.fresh_bytes() < ROUND_BYTES {
+            std::thread::sleep(TICK);
+            let is_due = begun.elapsed() >= ROUND || self.has_all();
+            let fresh = self.landing.fresh_bytes();
+            if fresh < ROUND_BYTES && !is_due || fresh == 0 && begun.elapsed() < ROUND {
                 continue;
             }
             begun = Instant::now();

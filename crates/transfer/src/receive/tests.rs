@@ -28,7 +28,8 @@ struct Sites {
 
 fn arrive(outgoing: &Outgoing, members: &[Member]) -> (Box<Arrival>, Receiver<Answer>) {
     let origin = Origin { host: "there".into(), key: "ab12".into() };
-    let taken = take(members, &outgoing.manifest().to_json(), 0, &origin);
+    let taken =
+        take(members, &outgoing.manifest().to_json(), Offered { bytes: 0, live: true }, &origin);
     let Ok(Taken::Arrival(arrival)) = taken else { panic!("{taken:?}") };
     let answers = arrival.answered.lock().unwrap().take().unwrap();
     (arrival, answers)

@@ -226,6 +226,8 @@ impl Work {
             // A copy that stays incomplete shows the gaps of the scan, too.
             self.send_records(&mut talk)?;
         }
+        // The caller opens the data connections when it is told.
+        tell(&self.state(!state.is_over()), talk.link());
         let (mut looked, mut told, mut sealing) = (Instant::now(), Instant::now(), false);
         let mut advance = Advance::default();
         let mut updated = Instant::now();
@@ -238,10 +240,12 @@ impl Work {
                 let _ = talk.send(&refusal::of(&error));
                 return Err(error);
             }
-            while let Some(message) = talk.receive(POLL)? {
+            let mut wait = POLL;
+            while let Some(message) = talk.receive(wait)? {
                 if let Some(receipt) = self.answer(&talk, message)? {
                     return self.receipt(peer, receipt);
                 }
+                wait = Duration::ZERO;
             }
             if !state.is_over() && looked.elapsed() >= LOOK {
                 let news = self.look()?;

@@ -34,7 +34,7 @@ use crate::link;
 use crate::open_connections::{OpenConnection, OpenConnections};
 use crate::outgoing::Outgoing;
 use crate::protocol::{Message, Refusal, Role, VERSIONS, common_version};
-use crate::receive::{self, Arrival, Intake, Receiving, Taken, Terms};
+use crate::receive::{self, Arrival, Intake, Offered, Receiving, Taken, Terms};
 use crate::send::{self, Sending, Work};
 use crate::session::{GREETING, POLL, host_name, random_token, refuse};
 use admission::{Admission, Stranger};
@@ -67,6 +67,8 @@ pub enum ServerEvent {
     Connected {
         /// Its name.
         peer: String,
+        /// Its key.
+        key: Fingerprint,
         /// Its address.
         address: SocketAddr,
     },
@@ -77,6 +79,15 @@ pub enum ServerEvent {
         /// The reason.
         why: String,
     },
+    /// A scan begins to arrive, or continues.
+    Begun {
+        /// The sender.
+        peer: String,
+        /// The scan.
+        scan: ScanName,
+        /// Its size.
+        offered: Offered,
+    },
     /// A scan arrives.
     Receiving {
         /// The sender.
@@ -84,7 +95,7 @@ pub enum ServerEvent {
         /// The state.
         state: Receiving,
     },
-    /// A scan is complete here.
+    /// A scan is sealed here: every block is durable, and its checksum is right.
     Received {
         /// The sender.
         peer: String,
@@ -92,6 +103,10 @@ pub enum ServerEvent {
         scan: ScanName,
         /// Its bytes.
         bytes: u64,
+        /// Bytes that arrived in this transfer.
+        carried_bytes: u64,
+        /// The time of this transfer.
+        time: Duration,
     },
     /// A scan is sent.
     Sending {
@@ -284,7 +299,8 @@ impl Server {
         };
         match role {
             Role::Control => {
-                self.tell(ServerEvent::Connected { peer: peer.name.clone(), address });
+                let (name, key) = (peer.name.clone(), peer.fingerprint);
+                self.tell(ServerEvent::Connected { peer: name, key, address });
                 self.control(channel, &peer);
             }
             Role::Data(token) => self.data(&mut channel, &peer, token),
@@ -354,8 +370,8 @@ impl Server {
                 }
             };
             let result = match message {
-                Message::Offer { manifest, bytes, .. } if peer.may.send => {
-                    self.receive(&mut channel, peer, &manifest, bytes)
+                Message::Offer { manifest, bytes, live } if peer.may.send => {
+                    self.receive(&mut channel, peer, &manifest, Offered { bytes, live })
                 }
                 Message::Request { scan } if peer.may.fetch => self.send(&mut channel, peer, &scan),
                 Message::List if peer.may.fetch => self.list(&mut channel),
@@ -366,12 +382,16 @@ impl Server {
                 | Message::Request { .. }
                 | Message::List
                 | Message::Probe { .. }) => {
-                    let text = not_allowed(refused);
+                    let (address, text) = (channel.address(), not_allowed(refused));
+                    let why = format!("{} asks for what it may not do", peer.name);
+                    self.tell(ServerEvent::Refused { address, why });
                     return refuse(&mut channel, Refusal::NotAllowed, text);
                 }
                 Message::Ping { number } => {
                     channel.send(&Message::Pong { number }).map_err(Into::into)
                 }
+                // The answer to a ping of the transfer before.
+                Message::Pong { .. } => Ok(()),
                 Message::Bye => return,
                 _ => return refuse(&mut channel, Refusal::Failed, "an unexpected message"),
             };
@@ -387,13 +407,14 @@ impl Server {
         channel: &mut Channel,
         peer: &Peer,
         manifest: &[u8],
-        bytes: u64,
+        offered: Offered,
     ) -> Result<(), TransferError> {
+        let begun = Instant::now();
         let failed = |scan: Option<ScanName>, error: &TransferError| {
             let (peer, why) = (peer.name.clone(), error.to_string());
             self.tell(ServerEvent::Failed { peer, scan, why });
         };
-        let taken = self.take(peer, manifest, bytes);
+        let taken = self.take(peer, manifest, offered);
         let arrival = match taken {
             Ok(Taken::Arrival(arrival)) => Arc::new(*arrival),
             Ok(Taken::Complete(manifest, sealed)) => {
@@ -406,21 +427,24 @@ impl Server {
                 return Err(error);
             }
         };
+        let (name, scan) = (peer.name.clone(), arrival.scan.clone());
+        self.tell(ServerEvent::Begun { peer: name, scan, offered });
         let token = random_token();
         let entered =
             self.enter(token, Session::Arrival(arrival.clone()), arrival.uuid, peer, channel);
         let mut tell = |state: &Receiving, _| {
             self.tell(ServerEvent::Receiving { peer: peer.name.clone(), state: state.clone() });
         };
-        let terms = Terms { token, connections: self.settings.connections, expected: bytes };
+        let terms =
+            Terms { token, connections: self.settings.connections, expected: offered.bytes };
         let result = arrival.control(channel, &peer.name, terms, &self.stop, &mut tell);
-        let scan = arrival.scan.clone();
+        let (scan, carried_bytes) = (arrival.scan.clone(), arrival.bytes());
         drop(arrival);
         drop(entered);
         match result {
             Ok(sealed) => {
-                let peer = peer.name.clone();
-                self.tell(ServerEvent::Received { peer, scan, bytes: sealed.bytes });
+                let (peer, bytes, time) = (peer.name.clone(), sealed.bytes, begun.elapsed());
+                self.tell(ServerEvent::Received { peer, scan, bytes, carried_bytes, time });
                 Ok(())
             }
             Err(error) => {
@@ -435,7 +459,7 @@ impl Server {
         &self,
         peer: &Peer,
         manifest: &[u8],
-        bytes: u64,
+        offered: Offered,
     ) -> Result<Taken, (Refusal, TransferError)> {
         if let Ok(manifest) = Manifest::from_json(manifest) {
             self.end_earlier(manifest.uuid, peer.fingerprint);
@@ -444,7 +468,7 @@ impl Server {
             .map_err(TransferError::from)
             .map_err(|error| (receive::refusal::code(&error), error))?;
         let origin = Origin { host: peer.name.clone(), key: peer.fingerprint.hex() };
-        receive::take(&members, manifest, bytes, &origin)
+        receive::take(&members, manifest, offered, &origin)
     }
 
     fn end_earlier(&self, scan: Uuid, peer: Fingerprint) {

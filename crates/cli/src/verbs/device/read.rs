@@ -79,7 +79,7 @@ fn verify_scans(end: &DeviceEnd, control: &StopHandle, output: Output) -> anyhow
             Ok(verification) => worst = output::worse(worst, tell(&verification, output)?),
             // If one scan cannot be verified, the others are verified all the same.
             Err(error) if names.len() > 1 => {
-                output::say(format_args!("fullbore: {}", with_causes(&*error)));
+                output::complain(None, &with_causes(&*error));
                 worst = output::REFUSED;
             }
             Err(error) => return Err(error),

@@ -202,7 +202,7 @@ impl Batch<'_> {
                 Ok(true)
             }
             Err(error) => {
-                output::say(format_args!("fullbore: {name}: {}", hint::explained(&error)));
+                output::complain(Some(name), &hint::explained(&error));
                 Ok(false)
             }
         }
@@ -231,7 +231,7 @@ pub fn send(
         let streams = match files.of_scan(scan) {
             Ok(streams) => streams,
             Err(error) => {
-                output::say(format_args!("fullbore: {}", hint::explained(&error)));
+                output::complain(None, &hint::explained(&error));
                 code = FOUND;
                 continue;
             }

@@ -109,7 +109,7 @@ fn each<T: Told>(
             Ok(told) => output.tell(&told, || told.text())?,
             Err(error) if error.is_about_the_store() => return Err(explained(error)),
             Err(error) => {
-                output::say(format_args!("fullbore: {scan}: {}", hint::explained(&error)));
+                output::complain(Some(&scan.to_string()), &hint::explained(&error));
                 code = FOUND;
             }
         }

@@ -198,7 +198,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
 
 /// Says why it is refused.
 fn refused<E: std::error::Error + hint::Hint>(error: &E) -> ExitCode {
-    output::say(format_args!("fullbore: {}", hint::explained(error)));
+    output::complain(None, &hint::explained(error));
     ExitCode::from(REFUSED)
 }
 

@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 
 use clap::Args as Arguments;
 use fullbore_core::hint;
+use fullbore_core::name::ScanName;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_etransfer::server::Server as EtransferServer;
 use fullbore_linux::stop_handle::StopHandle;
 use fullbore_transfer::connect::{Client, ClientSettings, Event, Fetched, Link, MOST_CONNECTIONS};
 use fullbore_transfer::files::AllowList;
-use fullbore_transfer::governor::Governor;
+use fullbore_transfer::governor::{Allowance, Governor};
 use fullbore_transfer::identity::{self, DEFAULT_PORT, Destination};
 use fullbore_transfer::objects::Address;
 use fullbore_transfer::server::{Server, ServerEvent, ServerSettings};
@@ -38,7 +39,8 @@ use crate::verbs::sending;
 ///
 ///   fullbore receive --from fullbore://station r1234_no0001
 ///
-/// fetches a scan from a site that runs receive; --list shows the scans there.
+/// fetches a scan from a site that runs receive; --list shows the scans there. The
+/// name of a session fetches all of its scans.
 ///
 ///   fullbore receive --from s3://bucket/prefix r1234_no0001
 ///
@@ -60,12 +62,15 @@ use crate::verbs::sending;
 /// A scan that arrives is a scan from its first block on; it is sealed when all of it
 /// is here. An interrupted transfer continues where it was.
 ///
+/// While it listens, a line on standard output says who connects, which scan begins,
+/// which is complete, and who is refused and why; with --json, the same as events.
+///
 /// Exit codes: 0 the scans are complete, or Ctrl-C ended the listening; 1 some scans
-/// are not complete; 2 receive could not run.
+/// are not complete, also after Ctrl-C; 2 receive could not run.
 #[derive(Arguments, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
-    /// The scans to fetch: a name, or an unambiguous beginning of it. From tsunami:// and etransfer://, the names of files.
+    /// The scans to fetch: a name, or an unambiguous beginning of it; or a session, for all of its scans. From tsunami:// and etransfer://, the names of files.
     #[arg(value_name = "SCAN", requires = "from")]
     scan: Vec<String>,
     #[command(flatten)]
@@ -204,9 +209,10 @@ fn wanted(args: &Args) -> tsunami::Wanted<'_> {
 #[serde(tag = "event", rename_all = "kebab-case")]
 enum ServerJson<'a> {
     Listening { address: SocketAddr, key: String },
-    Connected { peer: &'a str, address: SocketAddr },
+    Connected { peer: &'a str, key: String, address: SocketAddr },
     Refused { address: SocketAddr, why: &'a str },
-    Received { peer: &'a str, scan: String, bytes: u64 },
+    Begun { peer: &'a str, scan: String, live: bool, bytes: u64 },
+    Received { peer: &'a str, scan: String, bytes: u64, carried_bytes: u64, seconds: f64 },
     Sent { peer: &'a str, scan: String, bytes: u64 },
     Failed { peer: &'a str, scan: Option<String>, why: &'a str },
 }
@@ -228,7 +234,7 @@ fn listen(args: &Args, output: Output) -> anyhow::Result<ExitCode> {
         limits: args.link.limits(),
         link: args.link.settings(),
     };
-    let line = Mutex::new(ProgressLine::new(output));
+    let line = Mutex::new(ProgressLine::on_terminal(output));
     let left = Mutex::new(args.scans);
     let ending = stop.clone();
     let tell = move |event: ServerEvent| {
@@ -335,12 +341,21 @@ fn show(event: &ServerEvent, line: &mut ProgressLine, output: Output) {
 fn json(event: &ServerEvent) -> Option<ServerJson<'_>> {
     let scan = |scan: &fullbore_core::name::ScanName| scan.to_string();
     Some(match event {
-        ServerEvent::Connected { peer, address } => {
-            ServerJson::Connected { peer, address: *address }
+        ServerEvent::Connected { peer, key, address } => {
+            ServerJson::Connected { peer, key: key.to_string(), address: *address }
+        }
+        ServerEvent::Begun { peer, scan: name, offered } => {
+            ServerJson::Begun { peer, scan: scan(name), live: offered.live, bytes: offered.bytes }
         }
         ServerEvent::Refused { address, why } => ServerJson::Refused { address: *address, why },
-        ServerEvent::Received { peer, scan: name, bytes } => {
-            ServerJson::Received { peer, scan: scan(name), bytes: *bytes }
+        ServerEvent::Received { peer, scan: name, bytes, carried_bytes, time } => {
+            ServerJson::Received {
+                peer,
+                scan: scan(name),
+                bytes: *bytes,
+                carried_bytes: *carried_bytes,
+                seconds: time.as_secs_f64(),
+            }
         }
         ServerEvent::Sent { peer, scan: name, bytes } => {
             ServerJson::Sent { peer, scan: scan(name), bytes: *bytes }
@@ -354,10 +369,24 @@ fn json(event: &ServerEvent) -> Option<ServerJson<'_>> {
 
 fn text(event: &ServerEvent) -> String {
     match event {
-        ServerEvent::Connected { peer, address } => format!("{peer} connects from {address}"),
+        ServerEvent::Connected { peer, key, address } => {
+            format!("{peer} (key {}…) connects from {address}", key.short())
+        }
+        ServerEvent::Begun { peer, scan, offered } => {
+            let size = ByteSize(offered.bytes);
+            match offered.live {
+                true => format!("{scan} from {peer} begins: it is being recorded, {size} so far"),
+                false => format!("{scan} from {peer} begins: {size}"),
+            }
+        }
         ServerEvent::Refused { address, why } => format!("{address} is refused: {why}"),
-        ServerEvent::Received { peer, scan, bytes } => {
-            format!("{scan} from {peer} is complete: {}", ByteSize(*bytes))
+        ServerEvent::Received { peer, scan, bytes, carried_bytes, time } => {
+            let seconds = time.as_secs_f64();
+            let rate = ByteRate((*carried_bytes as f64 / seconds.max(1e-3)) as u64);
+            let (bytes, carried) = (ByteSize(*bytes), ByteSize(*carried_bytes));
+            format!(
+                "{scan} from {peer} is complete, verified and durable: {bytes}, {carried} received in {seconds:.1} s ({rate})"
+            )
         }
         ServerEvent::Sent { peer, scan, bytes } => {
             format!("{scan} is complete at {peer}: {}", ByteSize(*bytes))
@@ -406,7 +435,7 @@ fn fetch(args: &Args, site: Destination, output: Output) -> anyhow::Result<ExitC
         return Ok(ExitCode::from(GOOD));
     }
     let mut code = GOOD;
-    for scan in &args.scan {
+    for scan in &wanted_there(&client, &args.scan)? {
         if stop.is_requested() {
             code = FOUND;
             break;
@@ -418,22 +447,45 @@ fn fetch(args: &Args, site: Destination, output: Output) -> anyhow::Result<ExitC
                 line.draw(&state.scan.to_string(), state.bytes, state.expected, None, link);
             }
             Event::Sending(..) => {}
-            Event::Retry { why, pause } => {
-                let pause = pause.as_secs_f64();
-                line.say(format_args!("fullbore: {scan}: {why}; trying again in {pause:.1} s"));
+            Event::Waiting(reason) => {
+                let allowance = Allowance::Pause(*reason);
+                line.draw(scan, 0, 0, Some(&allowance), &Link::default());
             }
+            Event::Retry { why, pause } => line.retry(scan, why, *pause),
         });
         drop(line);
         match result {
             Ok(fetched) => tell(&fetched, begun.elapsed().as_secs_f64(), output)?,
             Err(error) if is_about_this_scan(&error) => {
-                output::say(format_args!("fullbore: {scan}: {}", hint::explained(&error)));
+                output::complain(Some(scan), &hint::explained(&error));
                 code = FOUND;
             }
             Err(error) => return Err(explained(error)),
         }
     }
     Ok(ExitCode::from(code))
+}
+
+/// The scans of these names: a session stands for all of its scans there.
+fn wanted_there(client: &Client, names: &[String]) -> anyhow::Result<Vec<String>> {
+    let mut wanted = Vec::new();
+    for name in names {
+        // The name of a scan has a `_` after the session, whose name has none.
+        let of_session: Vec<String> = match name.contains('_') {
+            true => Vec::new(),
+            false => {
+                let there = client.list().map_err(explained)?;
+                let is_its = |it: &ScanName| it.session.as_str() == name;
+                let scans = there.iter().filter_map(|it| it.parse::<ScanName>().ok());
+                scans.filter(is_its).map(|it| it.to_string()).collect()
+            }
+        };
+        match of_session.is_empty() {
+            true => wanted.push(name.clone()),
+            false => wanted.extend(of_session),
+        }
+    }
+    Ok(wanted)
 }
 
 fn tell(fetched: &Fetched, seconds: f64, output: Output) -> anyhow::Result<()> {

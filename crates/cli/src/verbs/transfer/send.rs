@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use clap::Args as Arguments;
@@ -9,7 +11,7 @@ use fullbore_core::hint;
 use fullbore_core::name::ScanName;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_linux::stop_handle::StopHandle;
-use fullbore_store::catalogue;
+use fullbore_store::catalogue::{self, Entry, ScanState};
 use fullbore_transfer::connect::{Client, ClientSettings, Event, Outcome};
 use fullbore_transfer::identity;
 use serde::Serialize;
@@ -103,6 +105,12 @@ pub struct Args {
     priority: Option<i32>,
 }
 
+/// Scans of at most this size are sent several at a time.
+const SMALL: u64 = 16 << 20;
+
+/// Small scans that are sent at a time.
+const AT_A_TIME: usize = 6;
+
 #[derive(Serialize)]
 struct SentJson {
     scan: String,
@@ -119,7 +127,8 @@ struct SentJson {
 /// Sends the scans, one after the other.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let members = args.store.members()?;
-    let scans = scans(&members, &args.scan)?;
+    let found = found(&members, &args.scan)?;
+    let scans: Vec<ScanName> = found.iter().map(|it| it.scan.clone()).collect();
     let by_etransfer = matches!(args.destination, Target::Etransfer(_));
     anyhow::ensure!(
         by_etransfer || !args.overwrite,
@@ -172,65 +181,126 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     };
     let stop = crate::signals::stop_handle()?;
     let client = Client::new(destination, settings).map_err(explained)?;
-    let mut code = GOOD;
-    for scan in scans {
-        if stop.is_requested() || !send(&client, &scan, &stop, output)? {
-            code = FOUND;
-        }
-    }
-    Ok(ExitCode::from(code))
+    let line = Mutex::new(ProgressLine::new(output));
+    let sending = ToSite { client: &client, stop: &stop, line: &line, output };
+    sending.send_all(&found).map(ExitCode::from)
+}
+
+/// A scan to send.
+struct Found {
+    scan: ScanName,
+    /// True if it is over, and waits for syncs take longer than its data.
+    small: bool,
 }
 
 /// The scans of the names given: a session stands for all of its scans.
 pub(super) fn scans(members: &[PathBuf], names: &[String]) -> anyhow::Result<Vec<ScanName>> {
+    Ok(found(members, names)?.into_iter().map(|it| it.scan).collect())
+}
+
+fn found(members: &[PathBuf], names: &[String]) -> anyhow::Result<Vec<Found>> {
     let listed = catalogue::list(members).map_err(explained)?;
+    let is_small = |entry: &Entry| entry.bytes <= SMALL && entry.state != ScanState::Recording;
     let mut scans = Vec::new();
     for name in names {
-        let all = listed.entries.iter().filter_map(|entry| entry.name.parse::<ScanName>().ok());
-        let mut found: Vec<ScanName> = all.filter(|it| it.session.as_str() == name).collect();
+        let of_session = |entry: &Entry| {
+            let scan = entry.name.parse::<ScanName>().ok()?;
+            let small = is_small(entry);
+            (scan.session.as_str() == name).then_some(Found { scan, small })
+        };
+        let mut found: Vec<Found> = listed.entries.iter().filter_map(of_session).collect();
         if found.is_empty() {
-            found.push(scan_arg::find_whole(members, name, "sent")?);
+            let scan = scan_arg::find_whole(members, name, "sent")?;
+            found.push(Found { scan, small: false });
         }
         scans.extend(found);
     }
     Ok(scans)
 }
 
-/// Sends a scan. Returns true if all of it is at the other end.
-fn send(
-    client: &Client,
-    scan: &ScanName,
-    stop: &StopHandle,
+/// Scans to a site.
+struct ToSite<'a> {
+    client: &'a Client,
+    stop: &'a StopHandle,
+    line: &'a Mutex<ProgressLine>,
     output: Output,
-) -> anyhow::Result<bool> {
-    let begun = std::time::Instant::now();
-    let mut line = ProgressLine::new(output);
-    let result = client.send(scan, stop, &mut |event| match event {
-        Event::Sending(state, link) => {
-            let progress = &state.progress;
-            let (done, all) = (progress.durable_bytes, progress.bytes);
-            line.draw(&scan.to_string(), done, all, Some(&state.allowance), link);
+}
+
+impl ToSite<'_> {
+    /// Sends the scans in order; several small ones at a time. Returns the exit code.
+    fn send_all(&self, scans: &[Found]) -> anyhow::Result<u8> {
+        let (mut rest, mut code) = (scans, GOOD);
+        while !rest.is_empty() {
+            let small = rest.iter().take_while(|it| it.small).count();
+            let (now, later) = rest.split_at(small.max(1));
+            if !self.send_together(now)? {
+                code = FOUND;
+            }
+            rest = later;
         }
-        Event::Receiving(..) => {}
-        Event::Retry { why, pause } => {
-            let pause = pause.as_secs_f64();
-            line.say(format_args!("fullbore: {scan}: {why}; trying again in {pause:.1} s"));
+        Ok(code)
+    }
+
+    /// Sends these scans, as many at a time as there are threads. Returns true if all of them are at the other end.
+    fn send_together(&self, scans: &[Found]) -> anyhow::Result<bool> {
+        let next = AtomicUsize::new(0);
+        let (whole, failed) = (AtomicBool::new(true), Mutex::new(None));
+        let work = || {
+            while let Some(it) = scans.get(next.fetch_add(1, Ordering::SeqCst)) {
+                let is_over = self.stop.is_requested() || lock(&failed).is_some();
+                let sent = if is_over { Ok(false) } else { self.send(&it.scan) };
+                match sent {
+                    Ok(true) => {}
+                    Ok(false) => whole.store(false, Ordering::SeqCst),
+                    Err(error) => drop(lock(&failed).get_or_insert(error)),
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..scans.len().min(AT_A_TIME) {
+                scope.spawn(work);
+            }
+            work();
+        });
+        match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some(error) => Err(error),
+            None => Ok(whole.into_inner()),
         }
-    });
-    drop(line);
-    let seconds = begun.elapsed().as_secs_f64();
-    match result {
-        Ok(outcome) => {
-            let told = sent_json(scan, &outcome, seconds);
-            output.tell(&told, || text(&told))?;
-            Ok(outcome.missing_blocks == 0)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl ToSite<'_> {
+    /// Sends a scan. Returns true if all of it is at the other end.
+    fn send(&self, scan: &ScanName) -> anyhow::Result<bool> {
+        let begun = std::time::Instant::now();
+        let name = scan.to_string();
+        let result = self.client.send(scan, self.stop, &mut |event| match event {
+            Event::Sending(state, link) => {
+                let progress = &state.progress;
+                let (done, all) = (progress.durable_bytes, progress.bytes);
+                lock(self.line).draw(&name, done, all, Some(&state.allowance), link);
+            }
+            Event::Receiving(..) | Event::Waiting(_) => {}
+            Event::Retry { why, pause } => lock(self.line).retry(&name, why, *pause),
+        });
+        lock(self.line).clear();
+        let seconds = begun.elapsed().as_secs_f64();
+        match result {
+            Ok(outcome) => {
+                let told = sent_json(scan, &outcome, seconds);
+                self.output.tell(&told, || text(&told))?;
+                Ok(outcome.missing_blocks == 0)
+            }
+            Err(error) if is_about_this_scan(&error) => {
+                output::complain(Some(&name), &hint::explained(&error));
+                Ok(false)
+            }
+            Err(error) => Err(explained(error)),
         }
-        Err(error) if is_about_this_scan(&error) => {
-            let why = hint::explained(&error);
-            output::say(format_args!("fullbore: {scan}: {why}"));
-            Ok(false)
-        }
-        Err(error) => Err(explained(error)),
     }
 }
 

@@ -301,7 +301,7 @@ fn list(output: Output) -> anyhow::Result<ExitCode> {
         output::say("no runner runs: start it with `fullbore transfers run`");
     }
     for problem in &listing.problems {
-        output::say(format_args!("fullbore: {problem}"));
+        output::complain(None, &problem.to_string());
     }
     Ok(ExitCode::from(if listing.problems.is_empty() { GOOD } else { FOUND }))
 }

@@ -180,7 +180,7 @@ pub fn fetch(wanted: &Wanted<'_>, host: &str, output: Output) -> anyhow::Result<
         match fetched {
             Ok(fetched) => tell(fetched, output)?,
             Err(error) => {
-                output::say(format_args!("fullbore: {name}: {}", hint::explained(&error)));
+                output::complain(Some(name), &hint::explained(&error));
                 code = FOUND;
             }
         }
