@@ -13,7 +13,6 @@ use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::http::HttpBuilder;
 use object_store::local::LocalFileSystem;
 use object_store::multipart::MultipartStore;
-use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{
     BackoffConfig, ClientConfigKey, ClientOptions, ObjectStore, ObjectStoreExt as _,
@@ -24,7 +23,6 @@ use url::Position;
 
 use super::address::Address;
 use super::error::{ObjectError, Trouble};
-use super::parts::Parts;
 use super::tree::LARGEST;
 use super::upload::Upload;
 use crate::governor;
@@ -64,8 +62,6 @@ pub struct Bucket {
     /// The same, for first requests: it gives up soon.
     first: Arc<dyn ObjectStore>,
     /// The same, if it names uploads that a later process can continue.
-    parts: Option<Arc<dyn MultipartStore>>,
-    /// The same, for objects in parts whose upload has an identifier; `None` if the store has no such uploads.
     parts: Option<Arc<dyn MultipartStore>>,
     runtime: Runtime,
 }
@@ -160,7 +156,6 @@ impl Bucket {
         Some(Upload::Named { store, path, id: id.to_owned() })
     }
 
-    /// The error of a failed request for an object.
     pub(super) fn error(&self, name: &str, error: &object_store::Error) -> ObjectError {
         ObjectError::of_store(self.address_of(name), error)
     }
@@ -335,16 +330,14 @@ fn build(address: &Address, patience: Duration) -> object_store::Result<Built> {
             let timeout = AzureConfigKey::Client(ClientConfigKey::Timeout);
             named(builder.with_config(timeout, REQUEST).build()?)
         }
-        ObjectStoreScheme::Local => ({
-            (Arc::new(LocalFileSystem::new().with_fsync(true)), None)
-        } None),
+        ObjectStoreScheme::Local => (Arc::new(LocalFileSystem::new().with_fsync(true)), None),
         _ => {
             let plain = address.url().scheme() == "http";
             let options = ClientOptions::new()
                 .with_allow_http(plain)
                 .with_config(ClientConfigKey::Timeout, REQUEST);
             let builder = HttpBuilder::new().with_url(&address.url()[..Position::BeforePath]);
-            ((Arc::new(builder.with_client_options(options).with_retry(retry).build()?), None), None)
+            (Arc::new(builder.with_client_options(options).with_retry(retry).build()?), None)
         }
     })
 }

@@ -87,8 +87,7 @@ pub(super) struct Kept {
 impl Kept {
     /// Opens the file beside a chunk file. Returns the upload in it, if it is that of this object.
     pub(super) fn open(chunk: &Path, wanted: &Named) -> (Self, Option<(Named, Confirmed)>) {
-        let path = side_file(chunk.parent().unwrap_or(Path::new(".")), UPLOAD_FILE);
-        let mut kept = Self { path, file: None };
+        let mut kept = Self { path: path_beside(chunk), file: None };
         let found = match locked(&kept.path) {
             Ok(mut file) => {
                 let found = read(&mut file);
@@ -98,6 +97,16 @@ impl Kept {
             Err(error) => kept.checked(Err(error)).flatten(),
         };
         (kept, found.filter(|(named, _)| named.is_same(wanted)))
+    }
+
+    /// Removes a file beside a chunk file whose object is complete: its last process was killed before it could do that.
+    pub(super) fn remove_beside(chunk: &Path) {
+        let path = path_beside(chunk);
+        if path.exists()
+            && let Ok(file) = locked(&path)
+        {
+            Self { path, file: Some(file) }.remove();
+        }
     }
 
     /// True if what is sent now can be continued later.
@@ -142,6 +151,10 @@ impl Kept {
             }
         }
     }
+}
+
+fn path_beside(chunk: &Path) -> PathBuf {
+    side_file(chunk.parent().unwrap_or(Path::new(".")), UPLOAD_FILE)
 }
 
 fn locked(path: &Path) -> io::Result<File> {
@@ -258,6 +271,8 @@ mod tests {
         assert!(!second.is_kept() && found.is_none());
         second.add(0, "zero");
         second.remove();
+        assert!(kept.path.exists());
+        Kept::remove_beside(&chunk);
         assert!(kept.path.exists());
         kept.remove();
         assert!(!kept.path.exists());

@@ -1,10 +1,7 @@
 //! Reads a chunk file in parts for an upload, and checks each block on its way.
 
 use std::fs::File;
-use std::io;
-use std::num::NonZeroU64;
-use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,7 +10,7 @@ use fullbore_linux::stop_handle::StopHandle;
 use rustix::fs::{Advice, fadvise};
 
 use super::error::ObjectError;
-use crate::governor::Governor;
+use crate::governor::{self, Governor};
 
 /// The size of a part: S3 takes parts from 5 MiB on.
 const PART: u64 = 16 << 20;
@@ -28,117 +25,87 @@ const PIECE: usize = 256 << 10;
 const TICK: Duration = Duration::from_millis(50);
 
 /// The size of the parts of an object of this size.
-pub(super) fn part_bytes(bytes: u64) -> u64 {
-    PART.max(bytes.div_ceil(MOST_PARTS).next_multiple_of(1 << 20))
+pub(super) fn part_bytes(bytes: u64) -> usize {
+    PART.max(bytes.div_ceil(MOST_PARTS).next_multiple_of(1 << 20)) as usize
 }
 
-/// A chunk file that is read in parts. No byte of a block is given away before all of the block was checked.
-pub(super) struct ChunkFile<'a> {
-    /// The file.
-    pub path: &'a Path,
-    /// Its size.
-    pub bytes: u64,
-    /// Its blocks, in their order and without holes.
-    pub blocks: &'a [Block],
-    /// The size of its parts; the last may be smaller.
-    pub part_bytes: u64,
+/// Checks blocks in bytes that come in pieces of any size.
+pub(super) struct BlockCheck<'a> {
+    blocks: std::slice::Iter<'a, Block>,
+    /// The block that the next byte belongs to, its CRC32C so far, and the bytes of it that are still to come.
+    current: Option<(&'a Block, u32, usize)>,
 }
 
-impl ChunkFile<'_> {
-    /// The number of parts.
-    pub(super) fn parts(&self) -> usize {
-        self.bytes.div_ceil(self.part_bytes) as usize
+impl<'a> BlockCheck<'a> {
+    pub(super) fn new(blocks: &'a [Block]) -> Self {
+        let mut blocks = blocks.iter();
+        let current = blocks.next().map(|block| (block, 0, block.bytes as usize));
+        Self { blocks, current }
     }
 
-    /// The bytes of a part.
-    pub(super) fn part(&self, number: usize) -> Range<u64> {
-        let start = number as u64 * self.part_bytes;
-        start..self.bytes.min(start + self.part_bytes)
-    }
-
-    /// Reads the parts that are wanted, as `granted` allows, and gives each to `take` with its number, until that returns
-    /// false. The other parts are not read.
-    pub(super) fn read(
-        &self,
-        wanted: impl Fn(usize) -> bool,
-        mut granted: impl FnMut(usize) -> Result<usize, ObjectError>,
-        mut take: impl FnMut(usize, Vec<u8>) -> bool,
-    ) -> Result<(), ObjectError> {
-        let file = File::open(self.path).map_err(|source| self.error(source))?;
-        // Checked bytes in front of the next part: those of the block that ends in it.
-        let (mut held, mut checked) = (Vec::new(), 0);
-        for number in (0..self.parts()).filter(|&number| wanted(number)) {
-            let part = self.part(number);
-            let (start, blocks, end) = self.whole_blocks(part.start.max(checked)..part.end);
-            if part.start >= checked {
-                held.clear();
-            }
-            let before = held.len();
-            held.resize(before + (end - start) as usize, 0);
-            self.fill(&file, start, &mut held[before..], &mut granted)?;
-            if let Some(block) = first_damaged(blocks, start, &held[before..]) {
-                return Err(self.damaged(block));
-            }
-            // The first block may begin before the part, if the part before is not wanted.
-            held.drain(..part.start.saturating_sub(start) as usize);
-            checked = end.max(checked);
-            let rest = held.split_off((part.end - part.start) as usize);
-            // What was sent is not read again, and must not displace what is.
-            let length = NonZeroU64::new(part.end - part.start);
-            let _ = fadvise(&file, part.start, length, Advice::DontNeed);
-            if !take(number, std::mem::replace(&mut held, rest)) {
-                break;
+    /// Takes the next bytes. The error is the first block that is damaged.
+    pub(super) fn feed(&mut self, mut bytes: &[u8]) -> Result<(), Block> {
+        while let (Some((block, crc, left)), false) = (self.current, bytes.is_empty()) {
+            let (own, rest) = bytes.split_at(left.min(bytes.len()));
+            let crc = crc32c::crc32c_append(crc, own);
+            bytes = rest;
+            self.current = Some((block, crc, left - own.len()));
+            if own.len() == left {
+                if crc != block.crc {
+                    return Err(*block);
+                }
+                self.current = self.blocks.next().map(|next| (next, 0, next.bytes as usize));
             }
         }
         Ok(())
     }
+}
 
-    /// The blocks that have bytes of a range, and the range that they have.
-    fn whole_blocks(&self, range: Range<u64>) -> (u64, &[Block], u64) {
-        let end = |block: &Block| block.offset + u64::from(block.bytes);
-        let first = self.blocks.partition_point(|block| end(block) <= range.start);
-        let behind = self.blocks.partition_point(|block| block.offset < range.end);
-        let blocks = &self.blocks[first..behind.max(first)];
-        match (blocks.first(), blocks.last()) {
-            (Some(first), Some(last)) => (first.offset, blocks, end(last)),
-            _ => (range.start, blocks, range.start),
-        }
+/// Reads a chunk file of `bytes` in parts and gives each with its number to `take`, until that returns false. Parts that
+/// are `known` to the store are read only to check the blocks that begin or end in them.
+pub(super) fn read_parts(
+    path: &Path,
+    bytes: u64,
+    blocks: &[Block],
+    governor: &Governor,
+    stop: &StopHandle,
+    known: &dyn Fn(usize) -> bool,
+    mut take: impl FnMut(usize, Vec<u8>) -> bool,
+) -> Result<(), ObjectError> {
+    let local = |source| ObjectError::Local { path: path.to_owned(), source };
+    let mut file = File::open(path).map_err(local)?;
+    let (size, mut check, mut at) = (part_bytes(bytes), BlockCheck::new(blocks), 0);
+    if governor.is_recording() {
+        governor::beside();
     }
-
-    fn fill(
-        &self,
-        file: &File,
-        at: u64,
-        data: &mut [u8],
-        granted: &mut impl FnMut(usize) -> Result<usize, ObjectError>,
-    ) -> Result<(), ObjectError> {
+    for number in 0.. {
+        if at >= bytes {
+            break;
+        }
+        let known = known(number);
+        let length = (bytes - at).min(size as u64) as usize;
+        let mut part = vec![0; length];
         let mut filled = 0;
-        while filled < data.len() {
-            let piece = granted((data.len() - filled).min(PIECE))?;
-            let into = &mut data[filled..filled + piece];
-            file.read_exact_at(into, at + filled as u64).map_err(|source| self.error(source))?;
-            filled += piece;
+        while filled < length {
+            let wanted = (length - filled).min(PIECE);
+            // What is not sent needs no share of the rate, but it also waits while a recorder falls behind.
+            let granted = match known {
+                true => wait(governor, stop, 1).map(|_| wanted)?,
+                false => wait(governor, stop, wanted)?,
+            };
+            file.read_exact(&mut part[filled..filled + granted]).map_err(local)?;
+            filled += granted;
         }
-        Ok(())
+        check.feed(&part).map_err(|block| damaged(path, &block))?;
+        // What was sent is not read again, and must not displace what is.
+        let length = std::num::NonZeroU64::new(length as u64);
+        let _ = fadvise(&file, at, length, Advice::DontNeed);
+        at += part.len() as u64;
+        if !known && !take(number, part) {
+            break;
+        }
     }
-
-    fn error(&self, source: io::Error) -> ObjectError {
-        ObjectError::Local { path: self.path.to_owned(), source }
-    }
-
-    fn damaged(&self, block: &Block) -> ObjectError {
-        let why =
-            format!("block {} is damaged here: its CRC32C differs from the index", block.sequence);
-        self.error(io::Error::new(io::ErrorKind::InvalidData, why))
-    }
-}
-
-/// Returns the first damaged block of data that begins at `start`.
-fn first_damaged<'a>(blocks: &'a [Block], start: u64, data: &[u8]) -> Option<&'a Block> {
-    blocks.iter().find(|block| {
-        let at = (block.offset - start) as usize;
-        crc32c::crc32c(&data[at..at + block.bytes as usize]) != block.crc
-    })
+    Ok(())
 }
 
 /// Waits until the governor grants bytes.
@@ -158,10 +125,16 @@ pub(super) fn wait(
     }
 }
 
+fn damaged(path: &Path, block: &Block) -> ObjectError {
+    let why =
+        format!("block {} is damaged here: its CRC32C differs from the index", block.sequence);
+    let source = std::io::Error::new(std::io::ErrorKind::InvalidData, why);
+    ObjectError::Local { path: path.to_owned(), source }
+}
+
 #[cfg(test)]
 mod tests {
     use fullbore_time::Tai;
-    use proptest::prelude::*;
 
     use super::*;
 
@@ -183,69 +156,25 @@ mod tests {
         .collect()
     }
 
-    /// The parts that were read of a file with these bytes, and the damaged block, if one was found.
-    fn read(
-        data: &[u8],
-        blocks: &[Block],
-        part_bytes: u64,
-        wanted: &[bool],
-        piece: usize,
-    ) -> (Vec<(usize, Vec<u8>)>, Option<ObjectError>) {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("chunk");
-        std::fs::write(&path, data).unwrap();
-        let file = ChunkFile { path: &path, bytes: data.len() as u64, blocks, part_bytes };
-        let mut parts = Vec::new();
-        let result = file.read(
-            |number| wanted[number % wanted.len()],
-            |length| Ok(length.min(piece)),
-            |number, part| {
-                parts.push((number, part));
-                true
-            },
-        );
-        (parts, result.err())
-    }
-
-    proptest! {
-        #[test]
-        fn wanted_parts_are_read_and_no_byte_of_a_damaged_block_is_given(
-            bytes in 1_usize..600,
-            block in 1_usize..200,
-            part in 1_u64..200,
-            wanted in prop::collection::vec(any::<bool>(), 1..8),
-            piece in 1_usize..300,
-            damage in prop::option::of(any::<prop::sample::Index>()),
-        ) {
-            let data: Vec<u8> = (0..bytes).map(|it| (it * 7) as u8).collect();
-            let blocks = blocks(&data, block);
-            let mut there = data.clone();
-            let damage = damage.map(|it| it.index(bytes));
-            if let Some(at) = damage {
-                there[at] ^= 1;
-            }
-            let (parts, error) = read(&there, &blocks, part, &wanted, piece);
-            let count = bytes.div_ceil(part as usize);
-            let all: Vec<usize> = (0..count).filter(|it| wanted[it % wanted.len()]).collect();
-            let of = |number: usize| number * part as usize..bytes.min((number + 1) * part as usize);
-            for (number, read) in &parts {
-                prop_assert_eq!(&read[..], &data[of(*number)]);
-            }
-            // The parts that have bytes of the damaged block.
-            let meets = |number: &usize| damage.is_some_and(|at| {
-                let (start, end) = (at / block * block, bytes.min((at / block + 1) * block));
-                of(*number).start < end && of(*number).end > start
-            });
-            let whole: Vec<usize> = all.iter().copied().take_while(|it| !meets(it)).collect();
-            prop_assert_eq!(parts.iter().map(|it| it.0).collect::<Vec<_>>(), whole.clone());
-            prop_assert_eq!(error.is_some(), whole.len() < all.len());
+    #[test]
+    fn damage_is_found_however_the_bytes_are_split() {
+        let data: Vec<u8> = (0..1000_u32).map(|it| (it * 7) as u8).collect();
+        let blocks = blocks(&data, 96);
+        for size in 1..=data.len() {
+            let mut check = BlockCheck::new(&blocks);
+            assert!(data.chunks(size).all(|it| check.feed(it).is_ok()), "split every {size}");
+            let mut wrong = data.clone();
+            wrong[500] ^= 1;
+            let mut check = BlockCheck::new(&blocks);
+            let found = wrong.chunks(size).find_map(|it| check.feed(it).err());
+            assert_eq!(found.map(|it| it.sequence), Some(5), "split every {size}");
         }
     }
 
     #[test]
     fn parts_are_few_enough_for_any_object() {
         for bytes in [0, 1, 256_000_000, 10_000_000_000, 5 << 40] {
-            let part = part_bytes(bytes);
+            let part = part_bytes(bytes) as u64;
             assert!(part >= PART && bytes.div_ceil(part) <= 10_000, "{bytes}");
         }
     }

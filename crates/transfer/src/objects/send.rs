@@ -23,6 +23,7 @@ use sha2::{Digest as _, Sha256};
 use super::bucket::Bucket;
 use super::copy::RemoteScan;
 use super::error::ObjectError;
+use super::kept::Kept;
 use super::source::{Content, Source};
 use super::tree::{COMPLETE_FILE, COPY_FILE, Complete, CopyList, VERSION};
 use super::upload::Chunk;
@@ -122,6 +123,11 @@ impl Sender<'_> {
         let receipt = self.complete(&scan, &source, tell)?;
         for (member, why) in copies::add(roots, name, &receipt)? {
             tracing::warn!(member = %member.display(), why, "receipt not stored");
+        }
+        for content in &source.contents {
+            if let Content::Chunk(path, _) = content {
+                Kept::remove_beside(path);
+            }
         }
         Ok(Sent { receipt, carried_bytes: carried, read_back: self.reads_back() })
     }
