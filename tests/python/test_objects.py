@@ -10,6 +10,7 @@ import threading
 import time
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 from fullbore import FOUND, GOOD, INTACT, REFUSED, Scan, free_ports, text
@@ -18,7 +19,9 @@ from test_transfer import is_the_same, record
 
 boto3 = pytest.importorskip("boto3")
 VERSITY = shutil.which(os.environ.get("FULLBORE_VERSITYGW", "versitygw"))
-SERVERS = [*(["versitygw"] if VERSITY else []), "moto"]
+# `make` installs it beside Python.
+S3S = shutil.which(os.environ.get("FULLBORE_S3S_FS", "s3s-fs"), path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+SERVERS = [*(["versitygw"] if VERSITY else []), *(["s3s"] if S3S else []), "moto"]
 KEYS = {"AWS_ACCESS_KEY_ID": "fullbore", "AWS_SECRET_ACCESS_KEY": "sustained-rate", "AWS_REGION": "us-east-1"}
 
 
@@ -42,6 +45,9 @@ def s3(request, tmp_path_factory):
     place = tmp_path_factory.mktemp(request.param)
     if request.param == "moto":
         command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    elif request.param == "s3s":
+        keys = ["--access-key", KEYS["AWS_ACCESS_KEY_ID"], "--secret-key", KEYS["AWS_SECRET_ACCESS_KEY"]]
+        command = [S3S, "--host", "127.0.0.1", "--port", str(port), *keys, str(place)]
     else:
         command = [VERSITY, "--port", f"127.0.0.1:{port}", "--region", "us-east-1", "posix", str(place)]
     env = {**os.environ, "ROOT_ACCESS_KEY": KEYS["AWS_ACCESS_KEY_ID"], "ROOT_SECRET_KEY": KEYS["AWS_SECRET_ACCESS_KEY"]}

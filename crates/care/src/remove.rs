@@ -15,7 +15,7 @@ use fullbore_core::manifest::{
 use fullbore_core::marker::MARKERS_FILE;
 use fullbore_core::name::ScanName;
 use fullbore_store::SPARE_FILE;
-use fullbore_store::copies::{self, COPIES_FILE, Unproven};
+use fullbore_store::copies::{self, COPIES_FILE, UPLOAD_FILE, Unproven};
 use fullbore_store::diagnostics::{Diagnostic, DiagnosticKind};
 use fullbore_store::inventory::{
     self, Copy, Inventory, MemberFiles, is_let_go, is_of_scan, latest, open_roots,
@@ -320,6 +320,7 @@ impl Removed {
             ACCOUNT_FILE,
             MARKERS_FILE,
             COPIES_FILE,
+            UPLOAD_FILE,
             MANIFEST_FILE,
         ];
         for name in names {

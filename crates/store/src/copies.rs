@@ -33,6 +33,9 @@ use crate::reader::Scan;
 /// The file's name in the side directory of a scan's first stream.
 pub const COPIES_FILE: &str = "copies.json";
 
+/// The file, in a stream's side directory, that continues the upload of a chunk file to an object store.
+pub const UPLOAD_FILE: &str = "upload.jsonl";
+
 /// Maximum size of the file.
 const LARGEST: u64 = 1 << 20;
 

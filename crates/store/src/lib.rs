@@ -11,6 +11,7 @@
 //!                                  protected                      if the scan is protected from removal
 //!                                  markers                        markers of the scan, beside its first stream only
 //!                                  copies.json                    receipts of copies elsewhere, beside its first stream only
+//!                                  upload.jsonl                   the upload of a chunk file to an object store, if it was interrupted
 //!                                  spare               preallocated space for the next one
 //!                                  <scan-stream>.00000003.parity0     parity of chunks on other members
 //!                                  <scan-stream>.00000003.stripe0     their numbers and index records

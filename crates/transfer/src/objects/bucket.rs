@@ -12,6 +12,7 @@ use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::http::HttpBuilder;
 use object_store::local::LocalFileSystem;
+use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{
     BackoffConfig, ClientConfigKey, ClientOptions, ObjectStore, ObjectStoreExt as _,
@@ -23,6 +24,7 @@ use url::Position;
 use super::address::Address;
 use super::error::{ObjectError, Trouble};
 use super::tree::LARGEST;
+use super::upload::Upload;
 use crate::governor;
 
 /// Threads of the runtime.
@@ -59,6 +61,8 @@ pub struct Bucket {
     store: Arc<dyn ObjectStore>,
     /// The same, for first requests: it gives up soon.
     first: Arc<dyn ObjectStore>,
+    /// The same, if it names uploads that a later process can continue.
+    parts: Option<Arc<dyn MultipartStore>>,
     runtime: Runtime,
 }
 
@@ -86,7 +90,7 @@ impl Bucket {
             .enable_all()
             .build()
             .map_err(|error| ObjectError::Resources(error.to_string()))?;
-        let (base, store, first) = {
+        let (base, (store, parts), (first, _)) = {
             // The stores start tasks of their own.
             let _entered = runtime.enter();
             let build = |time| {
@@ -95,7 +99,7 @@ impl Bucket {
             };
             (address.base(), build(patience.min(LONGEST_RETRY))?, build(patience.min(FIRST))?)
         };
-        Ok(Self { address, base, store, first, runtime })
+        Ok(Self { address, base, store, first, parts, runtime })
     }
 
     /// The address.
@@ -137,12 +141,19 @@ impl Bucket {
     }
 
     /// Begins an object that is put in parts.
-    pub(super) async fn begin_parts(
-        &self,
-        name: &str,
-    ) -> Result<Box<dyn object_store::MultipartUpload>, ObjectError> {
-        let begun = self.store.put_multipart(&self.path(name)).await;
-        begun.map_err(|error| self.error(name, &error))
+    pub(super) fn begin_parts(&self, name: &str) -> Result<Upload, ObjectError> {
+        let path = self.path(name);
+        let Some(store) = self.parts.clone() else {
+            return self.wait(name, self.store.put_multipart(&path)).map(Upload::OfProcess);
+        };
+        let id = self.wait(name, store.create_multipart(&path))?;
+        Ok(Upload::Named { store, path, id })
+    }
+
+    /// Continues an object that another process has begun to put in parts; `None` if this store has no such thing.
+    pub(super) fn continue_parts(&self, name: &str, id: &str) -> Option<Upload> {
+        let (store, path) = (self.parts.clone()?, self.path(name));
+        Some(Upload::Named { store, path, id: id.to_owned() })
     }
 
     pub(super) fn error(&self, name: &str, error: &object_store::Error) -> ObjectError {
@@ -285,7 +296,15 @@ fn install_tls() {
     });
 }
 
-fn build(address: &Address, patience: Duration) -> object_store::Result<Arc<dyn ObjectStore>> {
+/// A store, and the same if it names uploads.
+type Built = (Arc<dyn ObjectStore>, Option<Arc<dyn MultipartStore>>);
+
+fn named<T: ObjectStore + MultipartStore>(store: T) -> Built {
+    let store = Arc::new(store);
+    (store.clone(), Some(store))
+}
+
+fn build(address: &Address, patience: Duration) -> object_store::Result<Built> {
     let url = address.url().to_string();
     let retry = RetryConfig {
         backoff: BackoffConfig::default(),
@@ -299,26 +318,26 @@ fn build(address: &Address, patience: Duration) -> object_store::Result<Arc<dyn 
                 builder = builder.with_checksum_algorithm(Checksum::CRC64NVME);
             }
             let timeout = AmazonS3ConfigKey::Client(ClientConfigKey::Timeout);
-            Arc::new(builder.with_config(timeout, REQUEST).build()?)
+            named(builder.with_config(timeout, REQUEST).build()?)
         }
         ObjectStoreScheme::GoogleCloudStorage => {
             let builder = GoogleCloudStorageBuilder::from_env().with_url(url).with_retry(retry);
             let timeout = GoogleConfigKey::Client(ClientConfigKey::Timeout);
-            Arc::new(builder.with_config(timeout, REQUEST).build()?)
+            named(builder.with_config(timeout, REQUEST).build()?)
         }
         ObjectStoreScheme::MicrosoftAzure => {
             let builder = MicrosoftAzureBuilder::from_env().with_url(url).with_retry(retry);
             let timeout = AzureConfigKey::Client(ClientConfigKey::Timeout);
-            Arc::new(builder.with_config(timeout, REQUEST).build()?)
+            named(builder.with_config(timeout, REQUEST).build()?)
         }
-        ObjectStoreScheme::Local => Arc::new(LocalFileSystem::new().with_fsync(true)),
+        ObjectStoreScheme::Local => (Arc::new(LocalFileSystem::new().with_fsync(true)), None),
         _ => {
             let plain = address.url().scheme() == "http";
             let options = ClientOptions::new()
                 .with_allow_http(plain)
                 .with_config(ClientConfigKey::Timeout, REQUEST);
             let builder = HttpBuilder::new().with_url(&address.url()[..Position::BeforePath]);
-            Arc::new(builder.with_client_options(options).with_retry(retry).build()?)
+            (Arc::new(builder.with_client_options(options).with_retry(retry).build()?), None)
         }
     })
 }

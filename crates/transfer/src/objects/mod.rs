@@ -13,6 +13,7 @@
 //! - `tree`: the two documents above, and the names that a copy may have
 //! - `source`: a scan as files of a copy
 //! - `reading`: chunk files in parts, each block checked on its way
+//! - `upload`: a chunk file that is sent in parts, which a later process continues; `kept`: what it knows of that
 //! - [`send`]: a scan to an object store
 //! - [`copy`]: a copy that is opened in place; its small files are fetched, and its blocks are read by ranges
 //! - [`receive`]: a copy back into a store
@@ -21,11 +22,13 @@ pub mod address;
 pub mod bucket;
 pub mod copy;
 pub mod error;
+mod kept;
 mod reading;
 pub mod receive;
 pub mod send;
 mod source;
 mod tree;
+mod upload;
 
 pub use address::Address;
 pub use bucket::Bucket;

@@ -61,14 +61,16 @@ impl<'a> BlockCheck<'a> {
     }
 }
 
-/// Reads a chunk file of `bytes` in parts and gives each to `take`, until that returns false.
+/// Reads a chunk file of `bytes` in parts and gives each with its number to `take`, until that returns false. Parts that
+/// are `known` to the store are read only to check the blocks that begin or end in them.
 pub(super) fn read_parts(
     path: &Path,
     bytes: u64,
     blocks: &[Block],
     governor: &Governor,
     stop: &StopHandle,
-    mut take: impl FnMut(Vec<u8>) -> bool,
+    known: &dyn Fn(usize) -> bool,
+    mut take: impl FnMut(usize, Vec<u8>) -> bool,
 ) -> Result<(), ObjectError> {
     let local = |source| ObjectError::Local { path: path.to_owned(), source };
     let mut file = File::open(path).map_err(local)?;
@@ -76,12 +78,21 @@ pub(super) fn read_parts(
     if governor.is_recording() {
         governor::beside();
     }
-    while at < bytes {
+    for number in 0.. {
+        if at >= bytes {
+            break;
+        }
+        let known = known(number);
         let length = (bytes - at).min(size as u64) as usize;
         let mut part = vec![0; length];
         let mut filled = 0;
         while filled < length {
-            let granted = wait(governor, stop, (length - filled).min(PIECE))?;
+            let wanted = (length - filled).min(PIECE);
+            // What is not sent needs no share of the rate, but it also waits while a recorder falls behind.
+            let granted = match known {
+                true => wait(governor, stop, 1).map(|_| wanted)?,
+                false => wait(governor, stop, wanted)?,
+            };
             file.read_exact(&mut part[filled..filled + granted]).map_err(local)?;
             filled += granted;
         }
@@ -90,7 +101,7 @@ pub(super) fn read_parts(
         let length = std::num::NonZeroU64::new(length as u64);
         let _ = fadvise(&file, at, length, Advice::DontNeed);
         at += part.len() as u64;
-        if !take(part) {
+        if !known && !take(number, part) {
             break;
         }
     }

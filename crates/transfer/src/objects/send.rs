@@ -5,42 +5,29 @@
 //! ```
 //!
 //! An object appears only when all of it was received, so an object of the right size, in a copy whose list is the same,
-//! is not sent again. Memory is that of seven parts.
+//! is not sent again. An object that was interrupted is continued: `upload` sends the parts that the store has not
+//! confirmed. Memory is that of seven parts.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use bytes::Bytes;
-use fullbore_core::index::Block;
 use fullbore_core::manifest::State;
 use fullbore_core::name::ScanName;
 use fullbore_linux::clock::Clock;
 use fullbore_linux::stop_handle::StopHandle;
 use fullbore_store::copies::{self, Digest, Receipt};
 use fullbore_store::reader::Scan;
-use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use object_store::{MultipartUpload, PutPayload};
+use object_store::PutPayload;
 use sha2::{Digest as _, Sha256};
-use tokio::sync::mpsc;
 
-use super::bucket::{AT_ONCE, Bucket};
+use super::bucket::Bucket;
 use super::copy::RemoteScan;
 use super::error::ObjectError;
-use super::reading::{part_bytes, read_parts};
+use super::kept::Kept;
 use super::source::{Content, Source};
 use super::tree::{COMPLETE_FILE, COPY_FILE, Complete, CopyList, VERSION};
+use super::upload::Chunk;
 use crate::governor::{Allowance, Governor};
-
-/// Parts that are read ahead of the requests.
-const AHEAD: usize = 2;
-
-/// Time between two reports of the progress.
-const TELL: Duration = Duration::from_millis(200);
-
-/// The largest object that is put whole, because the store takes no parts: all of it is in memory.
-const LARGEST_WHOLE: u64 = 1 << 30;
 
 /// The state of a scan that is being sent, or read.
 #[derive(Clone, Debug)]
@@ -107,8 +94,15 @@ impl Sender<'_> {
                 }
                 Content::Chunk(path, blocks) => {
                     let mut told = |bytes| tell(&self.progress(name, done + bytes, &source));
-                    self.chunk(&object, path, file.bytes, blocks, &mut told)?;
-                    file.bytes
+                    let chunk = Chunk {
+                        scan: source.list.uuid,
+                        object: &object,
+                        path,
+                        blocks,
+                        bytes: file.bytes,
+                        crc32c: file.crc32c,
+                    };
+                    self.chunk(&chunk, &mut told)?
                 }
             };
             carried += sent;
@@ -129,6 +123,11 @@ impl Sender<'_> {
         let receipt = self.complete(&scan, &source, tell)?;
         for (member, why) in copies::add(roots, name, &receipt)? {
             tracing::warn!(member = %member.display(), why, "receipt not stored");
+        }
+        for content in &source.contents {
+            if let Content::Chunk(path, _) = content {
+                Kept::remove_beside(path);
+            }
         }
         Ok(Sent { receipt, carried_bytes: carried, read_back: self.reads_back() })
     }
@@ -221,114 +220,5 @@ impl Sender<'_> {
         let key = Digest(Sha256::digest(place.as_bytes()).into()).to_string();
         let Complete { uuid, blocks, bytes, digest, at, .. } = complete;
         Ok(Receipt { host: place, key, scan: uuid, blocks, bytes, digest, at })
-    }
-
-    /// Sends a chunk file.
-    fn chunk(
-        &self,
-        object: &str,
-        path: &std::path::Path,
-        bytes: u64,
-        blocks: &[Block],
-        told: &mut dyn FnMut(u64),
-    ) -> Result<(), ObjectError> {
-        let whole = bytes <= part_bytes(bytes) as u64;
-        if !whole && self.bucket.takes_parts() {
-            return self.parts(object, path, bytes, blocks, told);
-        }
-        if bytes > LARGEST_WHOLE {
-            let why = format!(
-                "the store takes no parts, and {bytes} bytes do not fit into memory; record with smaller --chunk"
-            );
-            return Err(ObjectError::Invalid { address: self.bucket.address_of(object), why });
-        }
-        let mut pieces = Vec::new();
-        read_parts(path, bytes, blocks, self.governor, self.stop, |part| {
-            pieces.push(part);
-            told(0);
-            true
-        })?;
-        self.bucket.put(object, pieces.into_iter().map(Bytes::from).collect())
-    }
-
-    /// Sends a chunk file in parts, several at a time.
-    fn parts(
-        &self,
-        object: &str,
-        path: &std::path::Path,
-        bytes: u64,
-        blocks: &[Block],
-        told: &mut dyn FnMut(u64),
-    ) -> Result<(), ObjectError> {
-        let (to, mut from) = mpsc::channel(AHEAD);
-        let sent = AtomicU64::new(0);
-        std::thread::scope(|scope| {
-            let reader = scope.spawn(|| {
-                // The other end goes away when a request has failed.
-                let take = |part: Vec<u8>| to.blocking_send(part).is_ok();
-                let read = read_parts(path, bytes, blocks, self.governor, self.stop, take);
-                drop(to);
-                read
-            });
-            let mut tell = || told(sent.load(Ordering::Relaxed));
-            let result = self.bucket.block_on(async {
-                let mut upload = self.bucket.begin_parts(object).await?;
-                let put = self.put_parts(object, &mut *upload, &mut from, &sent, &mut tell).await;
-                from.close();
-                while from.recv().await.is_some() {}
-                Ok::<_, ObjectError>((upload, put))
-            });
-            drop(from);
-            // A panic of the thread is a fault of the program.
-            let read = reader.join().expect("reading a file does not panic");
-            let (mut upload, put) = result?;
-            match read.and(put) {
-                Ok(()) => {
-                    let done = self.bucket.block_on(upload.complete());
-                    done.map(drop).map_err(|error| self.bucket.error(object, &error))
-                }
-                Err(error) => {
-                    // The store keeps the parts otherwise. If this fails too, the first error is the one to report.
-                    let _ = self.bucket.block_on(upload.abort());
-                    Err(error)
-                }
-            }
-        })
-    }
-
-    async fn put_parts(
-        &self,
-        object: &str,
-        upload: &mut dyn MultipartUpload,
-        from: &mut mpsc::Receiver<Vec<u8>>,
-        sent: &AtomicU64,
-        tell: &mut dyn FnMut(),
-    ) -> Result<(), ObjectError> {
-        let mut running = FuturesUnordered::new();
-        let mut ticks = tokio::time::interval(TELL);
-        let mut over = false;
-        while !over || !running.is_empty() {
-            tokio::select! {
-                part = from.recv(), if !over && running.len() < AT_ONCE => match part {
-                    Some(part) => {
-                        let bytes = part.len() as u64;
-                        let put = upload.put_part(PutPayload::from(part));
-                        running.push(async move { put.await.map(|()| bytes) });
-                    }
-                    None => over = true,
-                },
-                Some(done) = running.next() => {
-                    let bytes = done.map_err(|error| self.bucket.error(object, &error))?;
-                    sent.fetch_add(bytes, Ordering::Relaxed);
-                }
-                _ = ticks.tick() => {
-                    tell();
-                    if self.stop.is_requested() {
-                        return Err(ObjectError::Stopped);
-                    }
-                }
-            }
-        }
-        Ok(())
     }
 }
