@@ -47,6 +47,14 @@ pub enum ExportError {
         /// What was found.
         why: String,
     },
+    /// The file of packets cannot be written.
+    #[error("{}: writing packets", path.display())]
+    Packets {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
     /// The file cannot be written.
     #[error(transparent)]
     File(#[from] hdf5::Error),

@@ -11,6 +11,7 @@
 mod dump;
 mod error;
 mod losses;
+mod packets;
 mod stream;
 
 use std::path::{Path, PathBuf};
@@ -30,6 +31,7 @@ use serde::{Serialize, Serializer};
 
 pub use self::dump::{Acquisition, export_dump};
 pub use self::error::ExportError;
+pub use self::packets::{ExportedPackets, PacketsOfStream, export_packets};
 use self::stream::{OnDamage, StreamExport};
 use crate::options::target::container_options;
 use crate::outcome::Outcome;

@@ -14,7 +14,7 @@ mod clock;
 mod error;
 mod file;
 mod layers;
-mod packet_files;
+pub mod packet_files;
 mod resolve;
 mod sources;
 pub mod target;
