@@ -130,7 +130,7 @@ fn packets(args: &Args, path: &Path, output: Output) -> anyhow::Result<ExitCode>
         });
         lines.collect::<String>() + &format!("{}, {:.1} s\n", made.file.display(), made.seconds)
     })?;
-    Ok(ExitCode::SUCCESS)
+    Ok(output::exit_code(made.outcome()))
 }
 
 fn scan(args: Args, target: Hdf5Target, output: Output) -> anyhow::Result<ExitCode> {

@@ -21,7 +21,7 @@ mod write;
 pub use decoder::{Decoder, Item, Packet, Step};
 pub use fragments::{Fragments, Joined};
 pub use packet::{Addresses, Content, Datagram, FragmentPart, parse};
-pub use write::{PcapngWriter, udp_packet};
+pub use write::{Interface, PcapngWriter, Statistics, udp_packet};
 
 /// The most bytes that a packet may have in a file: the largest that tcpdump and Wireshark take.
 pub const LONGEST_PACKET: u32 = 262_144;

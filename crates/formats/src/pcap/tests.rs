@@ -64,17 +64,18 @@ fn pcap(big: bool, nanoseconds: bool, packets: &[(u32, u32, &[u8])]) -> Vec<u8> 
 }
 
 fn pcapng() -> Vec<u8> {
+    let counts = Statistics { received: 2, dropped_by_interface: 3, dropped_by_system: 4 };
     let unknown =
         [&0x0bad_u32.to_le_bytes()[..], &16u32.to_le_bytes(), &[7; 4], &16u32.to_le_bytes()];
     [
         PcapngWriter::section("a test", "fullbore"),
-        PcapngWriter::interface("udp", "no address is stored"),
+        PcapngWriter::interface(&Interface { name: "udp", comment: "no address is stored" }),
         unknown.concat(),
         PcapngWriter::packet(0, 1_700_000_000_123_456_789, &sample(5000, b"first")),
         PcapngWriter::section("again", "fullbore"),
-        PcapngWriter::interface("udp", ""),
+        PcapngWriter::interface(&Interface { name: "udp", comment: "" }),
         PcapngWriter::packet(0, 1_700_000_001_000_000_001, &sample(5001, b"second!")),
-        PcapngWriter::statistics(0, 1_700_000_002_000_000_000, 2, 3),
+        PcapngWriter::statistics(0, 1_700_000_002_000_000_000, &counts),
     ]
     .concat()
 }
@@ -95,7 +96,7 @@ fn pcap_of_both_byte_orders_and_units_has_the_same_packets() {
 #[test]
 fn pcapng_is_decoded_at_every_split_with_two_sections_and_unknown_blocks() {
     let file = pcapng();
-    let drops = Item::Drops { section: 1, interface: 0, by_interface: Some(3), by_system: None };
+    let drops = Item::Drops { section: 1, interface: 0, by_interface: Some(3), by_system: Some(4) };
     let expected = vec![
         (1_700_000_000_123_456_789, sample(5000, b"first")),
         (1_700_000_001_000_000_001, sample(5001, b"second!")),

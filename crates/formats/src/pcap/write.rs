@@ -2,6 +2,26 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+/// An interface, as its description names it.
+#[derive(Clone, Copy, Debug)]
+pub struct Interface<'a> {
+    /// The name.
+    pub name: &'a str,
+    /// The comment.
+    pub comment: &'a str,
+}
+
+/// The counts of an interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Packets received.
+    pub received: u64,
+    /// Packets dropped by the interface (`isb_ifdrop`).
+    pub dropped_by_interface: u64,
+    /// Packets dropped by the operating system (`isb_osdrop`).
+    pub dropped_by_system: u64,
+}
+
 /// A writer of pcapng: it makes the bytes of one block at a time, in little-endian order.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PcapngWriter;
@@ -19,7 +39,8 @@ impl PcapngWriter {
     }
 
     /// The Interface Description Block of an Ethernet interface with nanoseconds.
-    pub fn interface(name: &str, comment: &str) -> Vec<u8> {
+    pub fn interface(interface: &Interface<'_>) -> Vec<u8> {
+        let Interface { name, comment } = interface;
         let mut body = vec![1, 0, 0, 0];
         body.extend(super::LONGEST_PACKET.to_le_bytes());
         option(&mut body, 1, comment.as_bytes());
@@ -43,14 +64,15 @@ impl PcapngWriter {
         block(6, &body)
     }
 
-    /// The Interface Statistics Block: packets received, and packets dropped, at `unix_ns`.
-    pub fn statistics(interface: u32, unix_ns: i128, received: u64, dropped: u64) -> Vec<u8> {
+    /// The Interface Statistics Block of the counts at `unix_ns`.
+    pub fn statistics(interface: u32, unix_ns: i128, counts: &Statistics) -> Vec<u8> {
         let ticks = u64::try_from(unix_ns).unwrap_or(0);
         let mut body = interface.to_le_bytes().to_vec();
         body.extend(((ticks >> 32) as u32).to_le_bytes());
         body.extend((ticks as u32).to_le_bytes());
-        option(&mut body, 4, &received.to_le_bytes());
-        option(&mut body, 5, &dropped.to_le_bytes());
+        option(&mut body, 4, &counts.received.to_le_bytes());
+        option(&mut body, 5, &counts.dropped_by_interface.to_le_bytes());
+        option(&mut body, 7, &counts.dropped_by_system.to_le_bytes());
         end_options(&mut body);
         block(5, &body)
     }
