@@ -134,6 +134,7 @@ impl Hint for ExportError {
             Self::NoStreams { .. }
             | Self::NoStream { .. }
             | Self::NoDump { .. }
+            | Self::Packets { .. }
             | Self::NoHeader { .. }
             | Self::NotADump { .. }
             | Self::NoDatagrams { .. }
