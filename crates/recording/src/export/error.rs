@@ -134,7 +134,6 @@ impl Hint for ExportError {
             Self::NoStreams { .. }
             | Self::NoStream { .. }
             | Self::NoDump { .. }
-            | Self::Packets { .. }
             | Self::NoHeader { .. }
             | Self::NotADump { .. }
             | Self::NoDatagrams { .. }
