@@ -11,6 +11,7 @@ use fullbore_linux::clock::Clock;
 
 use fullbore_linux::thread_config::{ThreadConfig, ThreadStatus};
 
+use fullbore_time::Tai;
 use rustix::event::{Timespec, epoll};
 
 use super::port::{Port, ThreadResources};
@@ -193,6 +194,10 @@ struct Work {
     holding: bool,
     /// The length of the pause: shorter if sockets have small buffers.
     gather: Duration,
+    /// True if the ports read files, which wait for them.
+    waits: bool,
+    /// Ports whose file is over.
+    over: Vec<bool>,
     /// For each port.
     failures: Vec<Failures>,
     stopping: bool,
@@ -208,13 +213,17 @@ impl Work {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         for (number, port) in ports.iter().enumerate() {
             let data = epoll::EventData::new_u64(number as u64);
-            epoll::add(&epoll, port, data, epoll::EventFlags::IN)?;
+            if let Some(ready) = port.input().readiness() {
+                epoll::add(&epoll, ready, data, epoll::EventFlags::IN)?;
+            }
         }
-        let least = ports.iter().map(|port| port.receiver().buffer_bytes()).min().unwrap_or(0);
+        let least = ports.iter().map(|port| port.input().buffer_bytes()).min().unwrap_or(0);
         let gather = GATHER.mul_f64((least as f64 / AMPLE as f64).min(1.0));
         let region = |port: &Port| Arc::as_ptr(port.region()) as usize;
         let by_region = ports.iter().enumerate().map(|(n, port)| (region(port), n)).collect();
         Ok(Self {
+            waits: ports.iter().all(|port| port.input().readiness().is_none()),
+            over: vec![false; ports.len()],
             failures: vec![Failures::default(); ports.len()],
             ports,
             by_region,
@@ -256,7 +265,7 @@ impl Work {
                     break;
                 }
             }
-            if !self.stopping && round.may_rest() {
+            if !self.stopping && !self.waits && round.may_rest() {
                 // The pause is the purpose: more datagrams gather for one call.
                 std::thread::sleep(self.gather);
             }
@@ -276,7 +285,7 @@ impl Work {
                     self.closed(before);
                 }
                 Ok(CaptureCommand::Stop) => {
-                    if self.scan.is_some() {
+                    if self.scan.is_some() && !self.waits {
                         (0..self.ports.len()).for_each(|number| self.read_last(number));
                     }
                     self.end();
@@ -306,7 +315,7 @@ impl Work {
 
     /// Empties the sockets, so that a scan begins with packets that arrive after its begin.
     fn throw_away(&mut self) {
-        for port in &mut self.ports {
+        for port in self.ports.iter_mut().filter(|port| port.input().readiness().is_some()) {
             // The socket keeps an error, and reports it again after the scan has begun.
             let _ = port.drain(&mut self.staging);
         }
@@ -320,6 +329,9 @@ impl Work {
             // The thread receives no more, and waits only for the writers' replies, which wake it.
             std::thread::park_timeout(LOOK);
             return Round::default();
+        }
+        if self.waits {
+            return self.read_files();
         }
         let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 64];
         let ready: Vec<usize> = match epoll::wait(&self.epoll, &mut events, Some(&IDLE)) {
@@ -342,6 +354,59 @@ impl Work {
         round
     }
 
+    /// Reads the next batches of files, as far as blocks are free for them.
+    fn read_files(&mut self) -> Round {
+        let mut round = Round::default();
+        if self.scan.is_none() {
+            std::thread::park_timeout(BETWEEN_DRAINS);
+            return round;
+        }
+        for _ in 0..TURN {
+            for number in 0..self.ports.len() {
+                if !self.over[number] && self.ports[number].has_room() {
+                    round.add(self.read_file(number));
+                }
+            }
+        }
+        if round.taken == 0 && !round.left {
+            // The reply of a writer, which frees a block, and a command end the pause.
+            std::thread::park_timeout(LOOK);
+        }
+        round
+    }
+
+    /// Reads the next batch of a file.
+    fn read_file(&mut self, number: usize) -> Round {
+        if let Err(error) = self.ports[number].input_mut().read_ahead() {
+            let source = &self.ports[number].source().endpoint;
+            let why = format!("{source} cannot be read further: {error}");
+            self.notices.push(CaptureEvent::Broken { why });
+            self.exhaust(number);
+            return Round::default();
+        }
+        let turn = self.receive(number);
+        if turn.taken == 0 && self.ports[number].input().is_over() {
+            self.exhaust(number);
+        }
+        Round { taken: turn.taken, left: true }
+    }
+
+    /// A file is over. It is told of once.
+    fn exhaust(&mut self, number: usize) {
+        if std::mem::replace(&mut self.over[number], true) {
+            return;
+        }
+        let port = &mut self.ports[number];
+        let warnings = port.input_mut().take_warnings().into_iter();
+        self.notices.extend(warnings.map(|text| CaptureEvent::Warning { text }));
+        self.notices.push(CaptureEvent::Exhausted { number: port.number() });
+    }
+
+    /// The time of what a port receives now.
+    fn now(&self, number: usize) -> Tai {
+        self.ports[number].input().arrival().unwrap_or_else(|| self.clock.now())
+    }
+
     /// Reads a socket until it is empty: later packets arrived after the stop.
     fn read_last(&mut self, number: usize) {
         let since = Instant::now();
@@ -350,7 +415,7 @@ impl Work {
 
     /// Receives in one socket's turn.
     fn receive(&mut self, number: usize) -> Round {
-        let now = self.clock.now();
+        let now = self.now(number);
         let port = &mut self.ports[number];
         let mut thread_resources = ThreadResources {
             chain: &mut self.chain,
@@ -359,13 +424,14 @@ impl Work {
             now,
         };
         let mut turn = Round { taken: 0, left: true };
-        for _ in 0..TURN {
+        // Each batch of a file has a time of its own.
+        for _ in 0..if self.waits { 1 } else { TURN } {
             match port.receive(&mut thread_resources) {
                 Ok(count) => {
                     self.failures[number] = Failures::default();
                     turn.taken += count;
                     // For slow streams, one more call that returns no packet would be the largest cost.
-                    if count == 0 || port.receiver().emptied() {
+                    if count == 0 || port.input().emptied() {
                         turn.left = false;
                         break;
                     }
@@ -389,7 +455,7 @@ impl Work {
         while let Some(returned) = self.chain.take_returned() {
             let region = returned.block().place().0;
             let number = self.by_region[&(Arc::as_ptr(region) as usize)];
-            let now = self.clock.now();
+            let now = self.now(number);
             let mut thread_resources = ThreadResources {
                 chain: &mut self.chain,
                 staging: &mut self.staging,
@@ -402,8 +468,9 @@ impl Work {
     }
 
     fn each_port(&mut self, mut what: impl FnMut(&mut Port, &mut ThreadResources<'_>)) {
-        let now = self.clock.now();
-        for port in &mut self.ports {
+        for number in 0..self.ports.len() {
+            let now = self.now(number);
+            let port = &mut self.ports[number];
             let mut thread_resources = ThreadResources {
                 chain: &mut self.chain,
                 staging: &mut self.staging,

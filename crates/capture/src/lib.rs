@@ -6,24 +6,27 @@
 //! ```
 //!
 //! - [`Capture`]: the capture thread, which serves several ports
-//! - [`Port`]: a socket and its streams, as detected from the first datagrams
+//! - [`DatagramInput`]: where the datagrams of a port come from: a socket, or a [packet capture](FileInput)
+//! - [`Port`]: an input and its streams, as detected from the first datagrams
 //! - [`window`]: the open part of a stream, in which frames are put in order
 //! - [`Striper`]: the choice of a target for each block
 //! - [`CaptureEvent`], [`CaptureCommand`]: the talk with the recorder, for sources of every kind
 //!
 //! It may touch sockets, block memory and queues through [`fullbore_linux`], and hand the blocks that are not full to
-//! the journal of [`fullbore_store`]. It opens no file, and it knows no recorder.
+//! the journal of [`fullbore_store`]. Of files, it opens packet captures alone, and it knows no recorder.
 
 mod capture;
 pub mod checksum;
 mod detect;
 mod drops;
 mod frame_parts;
+mod input;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
 mod model_writers;
 mod names;
+mod packet_file;
 mod partial_block;
 mod port;
 mod reassembler;
@@ -40,7 +43,9 @@ pub mod window;
 
 pub use capture::{Capture, CaptureCommand, Settings};
 pub use detect::{stripped_bytes, wanted_block_bytes};
+pub use input::{CounterName, DatagramInput};
 pub use names::StreamNames;
+pub use packet_file::{FileInput, Found, PacketFile};
 pub use port::{
     AMPLE_BLOCKS, CUT_PATIENCE, Port, PortError, PortMetrics, Sizes, TooFewBlocks, listen,
 };

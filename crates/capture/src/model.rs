@@ -267,7 +267,7 @@ impl Bench {
         let numbers = Arc::new(AtomicU16::new(known));
         let (pool_bytes, chunk_bytes) = sizes;
         let port = Port::open(source, 0, numbers, pool_bytes, chunk_bytes, 8 << 20).unwrap();
-        let address = port.receiver().address().unwrap();
+        let address = port.input().address().unwrap();
         let destination =
             Destination { address, ttl: None, interface: None, buffer_bytes: 4 << 20 };
         let (queues, writers) = (0..members).map(|_| queue()).unzip();
@@ -464,7 +464,7 @@ impl Bench {
         }
         assert!(self.port.is_done(), "a part never became complete");
         self.answer(usize::MAX);
-        assert_eq!(self.port.receiver().drops().unwrap(), 0, "the test lost datagrams itself");
+        assert_eq!(self.port.input().drops().unwrap(), 0, "the test lost datagrams itself");
         let hostages = std::mem::take(&mut self.hostages);
         let Some(pool) = self.port.pool_mut() else { return };
         hostages.into_iter().for_each(|block| pool.put(block));

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -18,7 +17,7 @@ use fullbore_formats::framed::FrameKind;
 use fullbore_formats::vdif::Header;
 use fullbore_linux::ring::{Block, Pool};
 use fullbore_linux::sys::memory::Region;
-use fullbore_linux::sys::receive::{Listen, Receiver};
+use fullbore_linux::sys::receive::{Listen, MOST_MESSAGES, Receiver};
 use uuid::Uuid;
 
 use super::StreamNames;
@@ -28,6 +27,8 @@ use super::detect::{
 };
 use super::drops::{DropReading, Drops};
 use super::frame_parts::FrameParts;
+use super::input::{CounterName, DatagramInput};
+use super::packet_file::FileInput;
 use super::reassembler::{CaptureResources, Method, Reassembler};
 use super::scan_stream::{
     CaptureEvent, FOREIGN_TOLD, ScanContext, ScanStream, StreamLayout, StreamMetrics,
@@ -115,6 +116,9 @@ pub const LEAST_BLOCKS: usize = 8;
 /// With fewer blocks than this, a stream survives no stall of a disk.
 pub const AMPLE_BLOCKS: usize = 16;
 
+/// Blocks for the pages that a batch of an input that waits may open, beside those that it fills.
+const IN_WINDOW: usize = 4;
+
 /// Returns an error if the memory holds fewer blocks than needed.
 fn few_blocks(block_bytes: u32, pool_bytes: usize, needed: usize) -> Option<TooFewBlocks> {
     let blocks = pool_bytes / (block_bytes as usize).next_multiple_of(4096).max(4096);
@@ -161,7 +165,7 @@ pub struct Port {
     number: u16,
     next_number: Arc<AtomicU16>,
     names: Arc<StreamNames>,
-    receiver: Receiver,
+    input: Box<dyn DatagramInput>,
     region: Arc<Region>,
     pool: Option<Pool>,
     learning: Detector,
@@ -249,6 +253,19 @@ pub fn listen(source: &UdpSource, buffer_bytes: usize) -> Result<Receiver, PortE
     Receiver::listen(&listen, source.sender.is_some()).map_err(PortError::Listen)
 }
 
+/// Returns an error if the memory holds too few blocks for frames of the stated length.
+fn check_layout(source: &UdpSource, sizes: Sizes) -> Result<(), PortError> {
+    let Sizes { pool_bytes, chunk_bytes, .. } = sizes;
+    let Some(frame_bytes) = source.frame_bytes else { return Ok(()) };
+    let name = || source.endpoint.to_string();
+    let layout = geometry(source, frame_bytes, pool_bytes, chunk_bytes, None)
+        .map_err(|error| PortError::Layout { source_name: name(), error })?;
+    match few_blocks(layout.block_bytes, pool_bytes, LEAST_BLOCKS) {
+        Some(sum) => Err(PortError::FewBlocks { source_name: name(), sum }),
+        None => Ok(()),
+    }
+}
+
 impl Port {
     /// Opens the socket and maps the memory. On return, every page is present.
     pub fn open(
@@ -271,20 +288,37 @@ impl Port {
         next_number: Arc<AtomicU16>,
         sizes: Sizes,
     ) -> Result<Self, PortError> {
-        let Sizes { pool_bytes, chunk_bytes, buffer_bytes } = sizes;
-        let source_name = source.endpoint.to_string();
-        if let Some(frame_bytes) = source.frame_bytes {
-            let layout = geometry(&source, frame_bytes, pool_bytes, chunk_bytes, None);
-            let name = || source_name.clone();
-            let layout =
-                layout.map_err(|error| PortError::Layout { source_name: name(), error })?;
-            let few = few_blocks(layout.block_bytes, pool_bytes, LEAST_BLOCKS);
-            if let Some(sum) = few {
-                return Err(PortError::FewBlocks { source_name: name(), sum });
-            }
-        }
-        let receiver = listen(&source, buffer_bytes)?;
+        check_layout(&source, sizes)?;
+        let receiver = listen(&source, sizes.buffer_bytes)?;
         let merges = source.gro != Gro::Off && receiver.merge(true);
+        let method = if merges { Method::Merged } else { Method::Batch };
+        Self::of_input(Box::new(receiver), method, node, source, number, next_number, sizes)
+    }
+
+    /// A port whose datagrams come from a packet capture.
+    pub fn of_file(
+        input: FileInput,
+        node: Option<u32>,
+        source: UdpSource,
+        number: u16,
+        next_number: Arc<AtomicU16>,
+        sizes: Sizes,
+    ) -> Result<Self, PortError> {
+        check_layout(&source, sizes)?;
+        Self::of_input(Box::new(input), Method::Batch, node, source, number, next_number, sizes)
+    }
+
+    fn of_input(
+        input: Box<dyn DatagramInput>,
+        method: Method,
+        node: Option<u32>,
+        source: UdpSource,
+        number: u16,
+        next_number: Arc<AtomicU16>,
+        sizes: Sizes,
+    ) -> Result<Self, PortError> {
+        let Sizes { pool_bytes, chunk_bytes, .. } = sizes;
+        let source_name = source.endpoint.to_string();
         let region = Region::for_blocks(pool_bytes, node).map_err(|error| PortError::Memory {
             source_name,
             bytes: pool_bytes,
@@ -295,7 +329,7 @@ impl Port {
             number,
             next_number,
             names: Arc::default(),
-            receiver,
+            input,
             region: Arc::new(region),
             pool: None,
             learning: Detector::default(),
@@ -305,7 +339,7 @@ impl Port {
             openings: VecDeque::new(),
             drops: Drops::default(),
             cut_at: None,
-            method: if merges { Method::Merged } else { Method::Batch },
+            method,
             trial: (0, 0),
             facts: None,
             geometry: None,
@@ -343,9 +377,35 @@ impl Port {
         self.number
     }
 
-    /// The socket.
-    pub fn receiver(&self) -> &Receiver {
-        &self.receiver
+    /// Where its datagrams come from.
+    pub fn input(&self) -> &dyn DatagramInput {
+        self.input.as_ref()
+    }
+
+    /// The same, to read ahead.
+    pub fn input_mut(&mut self) -> &mut dyn DatagramInput {
+        self.input.as_mut()
+    }
+
+    /// True if blocks are free for the largest batch, or if no writer will return one. An input that waits is read only
+    /// then.
+    pub fn has_room(&mut self) -> bool {
+        let (Some(pool), Some(geometry)) = (&self.pool, self.geometry) else { return true };
+        let longest =
+            if geometry.frame_bytes == 0 { 1 << 16 } else { geometry.frame_bytes as usize };
+        let batch = (MOST_MESSAGES * longest).div_ceil(geometry.block_bytes as usize);
+        if pool.free() >= (batch + IN_WINDOW).min(pool.blocks() / 2) {
+            return true;
+        }
+        let scans: Vec<Uuid> = self.openings.iter().map(|context| context.uuid).collect();
+        let mut parts = scans.into_iter().flat_map(|scan| {
+            self.streams
+                .iter_mut()
+                .filter_map(move |stream| stream.part_mut(scan))
+                .map(|part| part.cursor.settled())
+                .collect::<Vec<_>>()
+        });
+        parts.all(|settled| settled)
     }
 
     /// The region of its blocks.
@@ -377,7 +437,7 @@ impl Port {
     /// Drops packets that arrived before the scan was armed.
     pub fn drain(&mut self, staging: &mut super::staging::StagingBuffer) -> io::Result<()> {
         let end = Instant::now() + Duration::from_millis(50);
-        while staging.receive(&mut self.receiver, None)?.1 > 0 && Instant::now() < end {
+        while staging.receive(self.input.as_mut(), None)?.1 > 0 && Instant::now() < end {
             let kept = staging.take();
             staging.give_back(kept);
         }
@@ -437,7 +497,11 @@ impl Port {
     /// Returns the number of drops of the socket, or the reason why it is unknown. Without it nothing can be proven, so
     /// this is reported at once.
     fn read_drops(&self, thread_resources: &mut ThreadResources<'_>) -> DropReading {
-        self.receiver.drops().map_err(|error| {
+        self.input.drops().map_err(|error| {
+            if self.input.counter().is_some() {
+                // The account says so; a file without counts is no surprise.
+                return error.to_string();
+            }
             let source = &self.source.endpoint;
             let text = format!("{source}: cannot read the socket's drop counter: {error}");
             thread_resources.notices.push(CaptureEvent::Warning { text });
@@ -458,7 +522,16 @@ impl Port {
         let coarse = datagrams > self.metrics.messages.load(Ordering::Relaxed);
         // Streams of split threads share their socket.
         let own = self.streams.len() <= 1;
-        self.drops.of_scan(scan, &self.source.address.to_string(), own, coarse)
+        let Some(name) = self.input.counter() else {
+            return self.drops.of_scan(scan, &self.source.address.to_string(), own, coarse);
+        };
+        let CounterName { layer, counter, scope } = name;
+        let (mut counters, mut unavailable) = self.drops.of_scan(scan, &scope, false, false);
+        for moved in &mut counters {
+            (moved.layer, moved.counter) = (layer, counter.to_owned());
+        }
+        unavailable.iter_mut().for_each(|unread| unread.layer = layer);
+        (counters, unavailable)
     }
 
     /// Receives once. Returns the number of datagrams taken; 0 only if the socket was empty: datagrams of
@@ -467,13 +540,13 @@ impl Port {
         let direct = self.source.sender.is_none() && !self.splits() && self.frame_parts.is_none();
         let (datagrams, messages) = match (&mut self.streams[..], &mut self.pool) {
             ([CaptureStream::Indexed(indexed)], Some(pool)) if direct => indexed.receive(
-                &mut self.receiver,
+                self.input.as_mut(),
                 self.method,
                 &mut thread_resources.lend(pool),
             )?,
             _ => {
                 let received =
-                    thread_resources.staging.receive(&mut self.receiver, self.source.sender)?;
+                    thread_resources.staging.receive(self.input.as_mut(), self.source.sender)?;
                 self.sort_out(thread_resources);
                 received
             }
@@ -1220,12 +1293,6 @@ impl Port {
     /// True if every scan stream of every stream is closed.
     pub fn is_done(&self) -> bool {
         self.ended && self.streams.iter().all(CaptureStream::is_done)
-    }
-}
-
-impl AsFd for Port {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.receiver.as_fd()
     }
 }
 

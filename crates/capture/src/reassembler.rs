@@ -18,9 +18,10 @@ use fullbore_core::gap::{Cause, Gap};
 use fullbore_core::manifest::{Fill, Format};
 use fullbore_core::partial_block::BlockState;
 use fullbore_linux::ring::{Block, Pool};
-use fullbore_linux::sys::receive::{MOST_MESSAGES, Received, Receiver};
+use fullbore_linux::sys::receive::{MOST_MESSAGES, Received};
 use fullbore_time::Tai;
 
+use super::input::DatagramInput;
 use super::partial_block::OpenBlock;
 use super::resync::{FarFrames, Resync};
 use super::scan_stream::{
@@ -160,7 +161,7 @@ impl Reassembler {
     /// messages that contained them.
     pub fn receive(
         &mut self,
-        receiver: &mut Receiver,
+        input: &mut dyn DatagramInput,
         method: Method,
         resources: &mut CaptureResources<'_>,
     ) -> io::Result<(usize, usize)> {
@@ -172,7 +173,7 @@ impl Reassembler {
         let slots = self.provide(wanted, resources.pool);
         if slots == 0 {
             // No block is free. The datagrams are read all the same, so that their loss is counted here.
-            let received = resources.staging.receive(receiver, None)?;
+            let received = resources.staging.receive(input, None)?;
             self.mend(resources);
             return Ok(received);
         }
@@ -184,7 +185,7 @@ impl Reassembler {
             let (overflow, kept) = resources.staging.parts();
             let mut slices = layout.slices(&mut self.heads, frames, overflow);
             let room = if method == Method::Batch { slots } else { 1 };
-            let messages = receiver.receive(
+            let messages = input.receive(
                 &mut slices,
                 layout.per_message,
                 &mut received[..room.min(MOST_MESSAGES)],

@@ -4,7 +4,9 @@ use std::io::{self, IoSliceMut};
 use std::net::IpAddr;
 use std::ops::Range;
 
-use fullbore_linux::sys::receive::{MOST_MESSAGES, Received, Receiver};
+use fullbore_linux::sys::receive::{MOST_MESSAGES, Received};
+
+use super::input::DatagramInput;
 
 /// A bound on the length of a message, merged or not.
 const LONGEST_MESSAGE: usize = 1 << 16;
@@ -55,14 +57,14 @@ impl StagingBuffer {
     /// `only` is given, messages of other senders are excluded.
     pub fn receive(
         &mut self,
-        receiver: &mut Receiver,
+        input: &mut dyn DatagramInput,
         only: Option<IpAddr>,
     ) -> io::Result<(usize, usize)> {
         let mut received = [Received::default(); MOST_MESSAGES];
         let Self { overflow, kept, excluded, .. } = self;
         let slices = overflow.chunks_exact_mut(LONGEST_MESSAGE);
         let mut slices: Vec<IoSliceMut<'_>> = slices.map(IoSliceMut::new).collect();
-        let messages = receiver.receive(&mut slices, 1, &mut received)?;
+        let messages = input.receive(&mut slices, 1, &mut received)?;
         let mut datagrams = 0;
         for (slice, told) in slices.iter().zip(&received[..messages]) {
             let segment = told.segment.unwrap_or(told.bytes);

@@ -58,6 +58,13 @@ impl Tai {
         Self::of_second(second, ns.rem_euclid(i128::from(NS)) as i64)
     }
 
+    /// Returns nanoseconds of Unix time, as the host's clock shows the instant. A leap second has the time of the second
+    /// before it.
+    pub fn unix_ns(self) -> i128 {
+        let (unix, _) = leap::in_force().to_unix(self.0.div_euclid(NS));
+        i128::from(unix) * i128::from(NS) + i128::from(self.0.rem_euclid(NS))
+    }
+
     /// Returns the instant `ns` nanoseconds after a whole second. Instants beyond the range saturate.
     fn of_second(second: i64, ns: i64) -> Self {
         let exact = i128::from(second) * i128::from(NS) + i128::from(ns);

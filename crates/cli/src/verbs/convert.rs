@@ -13,7 +13,7 @@ use fullbore_core::endpoint;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_linux::stop_handle::StopHandle;
 use fullbore_recording::export::{
-    Acquisition, ExportError, ExportEvent, ExportedScan, ScanExport, export_dump,
+    Acquisition, ExportError, ExportEvent, ExportedScan, ScanExport, export_dump, export_packets,
 };
 use fullbore_store::catalogue::Selected;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -29,6 +29,7 @@ use crate::verbs::scan_arg;
 ///   fullbore convert store:r1234_no0001/46220 out.h5  one stream of a scan
 ///   fullbore convert store:r1234_no0001 out.h5        all of them
 ///   fullbore convert device:/dev/sdb?scan=r1_a file:a.vdif    a scan of a device
+///   fullbore convert store:r1234_no0001 pcapng:out.pcapng     packets for tshark
 ///
 /// With several streams, each gets its own file, out_46220.h5, and out.h5 shows all
 /// of them side by side without a copy of the data (virtual datasets). A VDIF
@@ -88,6 +89,9 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         let Args { from, to, allow_damaged, quiet, .. } = args;
         return super::device::convert(&from, &to, allow_damaged, quiet, output);
     }
+    if let Some(path) = args.to.strip_prefix("pcapng:") {
+        return packets(&args, Path::new(path), output);
+    }
     let mut target = Hdf5Target::parse(&args.to).map_err(explained)?;
     if let Some(path) = args.from.strip_prefix("file:") {
         return dump(Path::new(path), &target, output);
@@ -97,6 +101,36 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         target.flush = target.flush.max(Duration::from_secs(1));
     }
     scan(args, target, output)
+}
+
+/// Writes the frames of a scan as packets.
+fn packets(args: &Args, path: &Path, output: Output) -> anyhow::Result<ExitCode> {
+    ensure!(
+        !args.follow && !args.allow_damaged,
+        "--follow and --allow-damaged cannot be used with pcapng:"
+    );
+    ensure!(
+        !path.as_os_str().is_empty(),
+        "pcapng: needs the name of a file: write pcapng:out.pcapng"
+    );
+    let name = args.from.strip_prefix("store:").unwrap_or(&args.from);
+    let roots = args.store.members()?;
+    let Selected { scan, stream } = scan_arg::find(&roots, name)?;
+    let made = export_packets(&roots, &scan, stream.as_ref(), path).map_err(explained)?;
+    output.tell(&made, || {
+        let lines = made.streams.iter().map(|it| {
+            format!(
+                "{}/{}: {} packets to {}, {}\n",
+                made.scan,
+                it.stream,
+                it.packets,
+                it.to,
+                ByteSize(it.bytes)
+            )
+        });
+        lines.collect::<String>() + &format!("{}, {:.1} s\n", made.file.display(), made.seconds)
+    })?;
+    Ok(output::exit_code(made.outcome()))
 }
 
 fn scan(args: Args, target: Hdf5Target, output: Output) -> anyhow::Result<ExitCode> {

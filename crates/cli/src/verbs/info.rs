@@ -18,6 +18,7 @@ use fullbore_core::redundancy::{Followed, Redundancy};
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_formats::panda::control::Settings;
 use fullbore_linux::clock::Clock;
+use fullbore_recording::options::packet_files;
 use fullbore_store::copies::{self, Copies, Digest, Receipt};
 use fullbore_store::diagnostics::Diagnostic;
 use fullbore_store::follow::{Durable, FollowState, Follower, Share};
@@ -31,7 +32,7 @@ use crate::glance::{self, Glance, Paper, Tone};
 use crate::output::{self, Output, count};
 use crate::store_arg::StoreArg;
 use crate::verbs::verify::findings;
-use crate::verbs::{live_scan, scan_arg};
+use crate::verbs::{live_scan, packets, scan_arg};
 
 /// Show a scan: whether it is complete, when and where it was recorded, its account.
 ///
@@ -60,6 +61,9 @@ use crate::verbs::{live_scan, scan_arg};
 ///                 nothing is missing although a loss counter moved
 ///   unexplained   frames are missing, and no counter of this host explains it
 ///   unproven      the frames carry nothing to count by
+///
+/// For a packet capture, file:x.pcapng, info lists the UDP ports of its datagrams,
+/// with the format of their frames.
 ///
 /// For a device without a file system, give device:PATH?scan=SCAN, or device:PATH
 /// for all its scans: info shows their entries in its index.
@@ -167,6 +171,9 @@ struct Place {
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     if DeviceEnd::is_meant(&args.scan) {
         return super::device::info(&args.scan, output);
+    }
+    if packet_files::is_meant(&args.scan) {
+        return packets::info(&args.scan, output);
     }
     if Address::is_meant(&args.scan) {
         return super::objects::info(&args, output);

@@ -14,6 +14,7 @@ mod live_scan;
 pub mod ls;
 pub mod mark;
 pub mod objects;
+pub mod packets;
 #[cfg(feature = "hdf5")]
 pub mod panda;
 pub mod play;

@@ -33,7 +33,8 @@ pub use crate::event::{
     Armed, Event, EventHandler, MemberState, Memory, Phase, Progress, Sealed, SealedFile,
     SealedSink, StreamState, WriteReport,
 };
-pub use crate::source::{PandaConfig, SourceConfig};
+pub use crate::source::packet_file;
+pub use crate::source::{PacketFileSource, PandaConfig, SourceConfig};
 pub use arm::Recorder;
 pub use config::{Limit, RecordingConfig};
 pub use preflight::{PreflightReport, free_bytes, preflight, slow_disks};

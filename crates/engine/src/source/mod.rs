@@ -39,9 +39,10 @@
 //! }
 //! ```
 //!
-//! [`udp`] shows a thread with several sources, [`panda`] a source that ends scans itself.
+//! [`udp`] shows a thread with several sources, [`packet_file`] the same ports fed from a file, [`panda`] a source that ends scans itself.
 
 pub mod bytes;
+pub mod packet_file;
 pub mod panda;
 pub mod udp;
 
@@ -68,6 +69,7 @@ use crate::error::RecordError;
 
 use crate::topology::NetworkPath;
 
+pub use packet_file::PacketFileSource;
 pub use panda::PandaConfig;
 
 /// A source of a recording, as configured. It dereferences to its facts.
@@ -75,6 +77,8 @@ pub use panda::PandaConfig;
 pub enum SourceConfig {
     /// Datagrams.
     Udp(Box<UdpSource>),
+    /// Datagrams in a packet capture.
+    PacketFile(Box<PacketFileSource>),
     /// The acquisitions of a PandA.
     Panda(PandaConfig),
     /// Bytes without frames.
@@ -87,6 +91,7 @@ impl Deref for SourceConfig {
     fn deref(&self) -> &Self::Target {
         match self {
             Self::Udp(source) => source.as_ref(),
+            Self::PacketFile(source) => source.as_ref(),
             Self::Panda(source) => source,
             Self::Bytes(source) => source,
         }
@@ -96,6 +101,12 @@ impl Deref for SourceConfig {
 impl From<UdpSource> for SourceConfig {
     fn from(source: UdpSource) -> Self {
         Self::Udp(Box::new(source))
+    }
+}
+
+impl From<PacketFileSource> for SourceConfig {
+    fn from(source: PacketFileSource) -> Self {
+        Self::PacketFile(Box::new(source))
     }
 }
 
@@ -309,6 +320,9 @@ pub(crate) fn open(
         SourceConfig::Udp(_) => Box::new(udp::UdpPorts::open(requests, context)?),
         SourceConfig::Panda(config) => {
             Box::new(panda::OpenPanda::open(config.clone(), first, context)?)
+        }
+        SourceConfig::PacketFile(config) => {
+            Box::new(packet_file::OpenPacketFile::open(config, first, context)?)
         }
         SourceConfig::Bytes(config) => Box::new(bytes::OpenBytes::open(config, first, context)?),
     })

@@ -193,7 +193,7 @@ impl OpenSource for UdpPorts {
     }
 
     fn receive_buffers(&self) -> Vec<usize> {
-        self.0.iter().map(|port| port.receiver().buffer_bytes()).collect()
+        self.0.iter().map(|port| port.input().buffer_bytes()).collect()
     }
 
     fn warnings(&self) -> Vec<String> {
@@ -217,7 +217,7 @@ impl OpenSource for UdpPorts {
 /// known.
 fn small_buffer(port: &Port) -> Option<String> {
     let source = port.source();
-    let held = port.receiver().buffer_bytes() as u64 / 2;
+    let held = port.input().buffer_bytes() as u64 / 2;
     let rate = source.frames_per_second.zip(source.frame_bytes);
     let needed = rate.map_or(16 << 20, |(fps, bytes)| fps * u64::from(bytes) / 20);
     (held < needed).then(|| {

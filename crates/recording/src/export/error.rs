@@ -47,6 +47,37 @@ pub enum ExportError {
         /// What was found.
         why: String,
     },
+    /// A stream did not come in datagrams.
+    #[error("stream {stream} is no stream of datagrams, so it has no packets")]
+    NoDatagrams {
+        /// The stream.
+        stream: String,
+    },
+    /// A frame cannot be read, or fits no packet.
+    #[error(
+        "stream {stream}: the conversion stopped after {after} of {of}, and made no file: {why}"
+    )]
+    NoPackets {
+        /// The stream.
+        stream: String,
+        /// Packets written before.
+        after: String,
+        /// Frames recorded.
+        of: String,
+        /// The reason.
+        why: String,
+    },
+    /// The frames of a stream cannot be read.
+    #[error(transparent)]
+    Frames(fullbore_replay::SourceError),
+    /// The file of packets cannot be written.
+    #[error("{}: writing packets", path.display())]
+    Packets {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
     /// The file cannot be written.
     #[error(transparent)]
     File(#[from] hdf5::Error),
@@ -105,6 +136,10 @@ impl Hint for ExportError {
             | Self::NoDump { .. }
             | Self::NoHeader { .. }
             | Self::NotADump { .. }
+            | Self::NoDatagrams { .. }
+            | Self::NoPackets { .. }
+            | Self::Frames(_)
+            | Self::Packets { .. }
             | Self::Incomplete { .. } => None,
         }
     }

@@ -14,6 +14,7 @@ mod clock;
 mod error;
 mod file;
 mod layers;
+pub mod packet_files;
 mod resolve;
 mod sources;
 pub mod target;

@@ -7,7 +7,7 @@ use fullbore_core::endpoint::{self, UdpSource};
 use fullbore_core::panda::PandaSource;
 use fullbore_engine::recorder::{PandaConfig, SourceConfig};
 
-use super::{OptionError, RecordingOptions};
+use super::{OptionError, RecordingOptions, packet_files};
 
 pub(super) fn is_panda(text: &str) -> bool {
     text.trim_start().starts_with("panda:")
@@ -25,6 +25,9 @@ pub fn sources_of(
         if is_panda(text) {
             let panda = |source| PandaConfig { source, arm, reconnect, dump: None };
             sources.extend(pandas.next().map(panda).map(SourceConfig::Panda));
+        } else if packet_files::is_meant(text) {
+            let flows = packet_files::parse(text).map_err(of(text))?;
+            sources.extend(flows.into_iter().map(SourceConfig::from));
         } else if BytesStream::is_meant(text) {
             let stream = BytesStream::parse(text).map_err(of(text))?;
             sources.push(SourceConfig::from(stream));

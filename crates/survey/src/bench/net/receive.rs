@@ -131,7 +131,7 @@ impl Receiving {
             port.drain(&mut scratch).map_err(Error::Thread)?;
         }
         let buffer_bytes =
-            ports.iter().map(|port| port.receiver().buffer_bytes() as u64).min().unwrap_or(0);
+            ports.iter().map(|port| port.input().buffer_bytes() as u64).min().unwrap_or(0);
         let room = ports.iter().map(Port::most_blocks).sum::<usize>();
         let way = Way::new(room).map_err(Error::Thread)?;
         let taker = spawn_taker(way.taker, way.metrics, way.wake, |_| ()).map_err(Error::Thread)?;
