@@ -22,6 +22,7 @@ pub mod framed;
 pub mod hint;
 pub mod mark5b;
 pub mod panda;
+pub mod samples;
 pub mod sequence;
 pub mod vdif;
 
