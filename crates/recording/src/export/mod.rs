@@ -11,6 +11,7 @@
 mod dump;
 mod error;
 mod losses;
+mod samples;
 mod stream;
 
 use std::path::{Path, PathBuf};
@@ -30,6 +31,7 @@ use serde::{Serialize, Serializer};
 
 pub use self::dump::{Acquisition, export_dump};
 pub use self::error::ExportError;
+pub use self::samples::{SampleExport, SampleType};
 use self::stream::{OnDamage, StreamExport};
 use crate::options::target::container_options;
 use crate::outcome::Outcome;
@@ -148,7 +150,7 @@ impl ScanExport {
             self.check_known(follower.scan())?;
             self.follow(&mut follower, stop, &mut exports, tell)?;
         }
-        let streams = self.chosen(follower.scan())?;
+        let streams = select(follower.scan(), self.stream.as_ref())?;
         let single = self.is_single(follower.scan(), streams.len());
         self.check_files(&streams, single, &exports)?;
         tell(ExportEvent::Begun { bytes: streams.iter().map(|stream| stream.bytes()).sum() });
@@ -218,23 +220,6 @@ impl ScanExport {
             exports.push(export);
         }
         Ok(())
-    }
-
-    /// The selected streams, at least one.
-    fn chosen<'a>(&self, scan: &'a Scan) -> Result<Vec<&'a StoredStream>, ExportError> {
-        let name = || scan.manifest.scan.clone();
-        let streams: Vec<&StoredStream> = match &self.stream {
-            None => scan.streams.iter().collect(),
-            Some(stream) => vec![scan.stream(stream.as_str()).ok_or_else(|| {
-                let known: Vec<&str> = scan.streams.iter().map(|it| it.name.as_str()).collect();
-                let stream = stream.to_string();
-                ExportError::NoStream { scan: name(), stream, known: known.join(", ") }
-            })?],
-        };
-        if streams.is_empty() {
-            return Err(ExportError::NoStreams { scan: name() });
-        }
-        Ok(streams)
     }
 
     /// True if there is a single file, and no master file. While a scan is followed, more streams may appear; its
@@ -337,6 +322,26 @@ impl ScanExport {
             _ => hdf5::check_replaceable(path),
         })
     }
+}
+
+/// The selected streams, at least one.
+fn select<'a>(
+    scan: &'a Scan,
+    selected: Option<&Name>,
+) -> Result<Vec<&'a StoredStream>, ExportError> {
+    let name = || scan.manifest.scan.clone();
+    let streams: Vec<&StoredStream> = match selected {
+        None => scan.streams.iter().collect(),
+        Some(stream) => vec![scan.stream(stream.as_str()).ok_or_else(|| {
+            let known: Vec<&str> = scan.streams.iter().map(|it| it.name.as_str()).collect();
+            let stream = stream.to_string();
+            ExportError::NoStream { scan: name(), stream, known: known.join(", ") }
+        })?],
+    };
+    if streams.is_empty() {
+        return Err(ExportError::NoStreams { scan: name() });
+    }
+    Ok(streams)
 }
 
 /// Removes the files of the streams before one that could not be exported: all streams are exported or none.
