@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use crate::window::{Arrival, ClosedPage, ScanTotals, WindowTotals};
 use fullbore_core::account::{Account, CountedBy, Edge, Flow, GAPS_LISTED, Terms};
 use fullbore_core::clock_check::{ClockMonitor, ClockStatus};
+use fullbore_core::endpoint::samples_of_source;
 use fullbore_core::frame_index::FrameIndexer;
 use fullbore_core::gap::{Cause, Gap};
 use fullbore_core::layout::Geometry;
@@ -745,6 +746,7 @@ pub fn discovered(shape: &StreamLayout, format: &Format, directory: String) -> S
         source: shape.source.clone(),
         format: format.clone(),
         stripped_bytes: shape.stripped_bytes,
+        samples: samples_of_source(&shape.source),
         geometry: Some(shape.geometry),
         fill: shape.fill,
         blocks: 0,

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use fullbore_formats::framed::{FrameCodec, FrameKind};
 use fullbore_formats::panda::control::Settings;
 use fullbore_formats::panda::{ConnectionTotals, Ending};
+use fullbore_formats::samples::SampleLayout;
 use fullbore_time::Tai;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -211,6 +212,9 @@ pub struct Stream {
     pub format: Format,
     /// Bytes before each frame that were received and not kept (a VTP packet number has 8).
     pub stripped_bytes: u32,
+    /// Its samples, as its endpoint describes them. The headers of VDIF frames say it themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub samples: Option<SampleLayout>,
     /// The division of its bytes; `None` until the first frame arrives.
     pub geometry: Option<Geometry>,
     /// The fill for missing frames.

@@ -23,6 +23,7 @@ pub mod hint;
 pub mod mark5b;
 pub mod panda;
 pub mod pcap;
+pub mod samples;
 pub mod sequence;
 pub mod vdif;
 

@@ -363,6 +363,7 @@ impl Store {
                     false => Format::Raw,
                 },
                 stripped_bytes: 0,
+                samples: None,
                 geometry: Some(plan.geometry()),
                 fill: plan.fill,
                 blocks: made.blocks.len() as u64,

@@ -237,6 +237,7 @@ impl Remnant {
             source: NOT_KNOWN.into(),
             format,
             stripped_bytes: if packet_number { 8 } else { 0 },
+            samples: None,
             geometry,
             fill,
             blocks: blocks.len() as u64,

@@ -1,6 +1,6 @@
 //! `fullbore convert`: converts recordings into other containers.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,8 @@ use fullbore_core::endpoint;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_linux::stop_handle::StopHandle;
 use fullbore_recording::export::{
-    Acquisition, ExportError, ExportEvent, ExportedScan, ScanExport, export_dump, export_packets,
+    Acquisition, ExportError, ExportEvent, ExportedScan, SampleExport, SampleType, ScanExport,
+    export_dump, export_packets,
 };
 use fullbore_store::catalogue::Selected;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -53,6 +54,13 @@ use crate::verbs::scan_arg;
 ///   fullbore convert store:r1234_no0001 hdf5:all.h5?existing=append
 ///   fullbore convert store:r1234_no0002 hdf5:all.h5?existing=append
 ///
+/// npy:out.npy is a numpy array of the samples, of shape (samples, channels), with the
+/// type of --as. Samples that are not there are NaN, or 0 of integers, and
+/// out.npy.json lists them, with the layout, the start and the account. VDIF headers
+/// describe their samples, and the endpoint of other streams does (samples=ci16_le).
+///
+///   fullbore convert store:r1234_no0001/46220 npy:out.npy --as f32
+///
 /// A block that is missing or damaged ends the conversion, and no file is made. With
 /// --allow-damaged, the file has the others, and its account names what it lacks.
 /// With --follow or ?existing=append, the file keeps what was written before.
@@ -72,6 +80,9 @@ pub struct Args {
     to: String,
     #[command(flatten)]
     store: StoreArg,
+    /// The type of the values in an array of samples; default f32.
+    #[arg(long = "as", value_name = "TYPE")]
+    values: Option<Values>,
     /// Continue past damaged and missing blocks.
     #[arg(long)]
     allow_damaged: bool,
@@ -83,8 +94,36 @@ pub struct Args {
     quiet: bool,
 }
 
+/// The type of the values in an array of samples.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Values {
+    /// Integers of 8 bits.
+    I8,
+    /// Integers of 16 bits.
+    I16,
+    /// Integers of 32 bits.
+    I32,
+    /// Floats of 32 bits, with the levels of 1- and 2-bit samples.
+    F32,
+}
+
+impl From<Values> for SampleType {
+    fn from(values: Values) -> Self {
+        match values {
+            Values::I8 => SampleType::I8,
+            Values::I16 => SampleType::I16,
+            Values::I32 => SampleType::I32,
+            Values::F32 => SampleType::F32,
+        }
+    }
+}
+
 /// Runs the command.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
+    if let Some(path) = array(&args.to) {
+        return samples(&args, path.to_owned(), output);
+    }
+    ensure!(args.values.is_none(), "--as is for npy:NAME");
     if DeviceEnd::is_meant(&args.from) {
         let Args { from, to, allow_damaged, quiet, .. } = args;
         return super::device::convert(&from, &to, allow_damaged, quiet, output);
@@ -133,6 +172,47 @@ fn packets(args: &Args, path: &Path, output: Output) -> anyhow::Result<ExitCode>
     Ok(output::exit_code(made.outcome()))
 }
 
+/// The path of a numpy file, if one is meant.
+fn array(to: &str) -> Option<&Path> {
+    let named = to.strip_prefix("npy:").filter(|path| !path.is_empty());
+    named
+        .or_else(|| to.ends_with(".npy").then_some(to).filter(|to| !to.contains(':')))
+        .map(Path::new)
+}
+
+fn samples(args: &Args, path: PathBuf, output: Output) -> anyhow::Result<ExitCode> {
+    ensure!(!args.follow, "--follow is for HDF5 files: a numpy array has its final shape");
+    let name = args.from.strip_prefix("store:").unwrap_or(&args.from);
+    let parsed = args.from.parse::<endpoint::Endpoint>();
+    ensure!(
+        parsed.as_ref().map_or(true, |from| from.scheme == "store"),
+        "{}: an array is made of store:SCAN or store:SCAN/STREAM",
+        args.from
+    );
+    let roots = args.store.clone().members()?;
+    let Selected { scan, stream } = scan_arg::find(&roots, name)?;
+    let (values, allow_damaged) = (args.values.unwrap_or(Values::F32).into(), args.allow_damaged);
+    let export = SampleExport { roots, scan, stream, path, values, allow_damaged };
+    let mut shown = ProgressBar::hidden();
+    let exported = export.run(&mut |event| show(event, &mut shown, output, args.quiet));
+    shown.finish_and_clear();
+    told(&exported.map_err(explained)?, output)
+}
+
+/// Shows an event.
+fn show(event: ExportEvent, shown: &mut ProgressBar, output: Output, quiet: bool) {
+    match event {
+        ExportEvent::Begun { bytes } => *shown = bar(bytes, output, quiet),
+        ExportEvent::Written { bytes } => shown.inc(bytes),
+        ExportEvent::Damaged { what, ends } => shown.suspend(|| {
+            output::say(format_args!("fullbore: {what}"));
+            if ends {
+                output::say("  --allow-damaged continues without it");
+            }
+        }),
+    }
+}
+
 fn scan(args: Args, target: Hdf5Target, output: Output) -> anyhow::Result<ExitCode> {
     let Args { from, store, allow_damaged, follow, quiet, .. } = args;
     let name = from.strip_prefix("store:").unwrap_or(&from);
@@ -149,18 +229,13 @@ fn scan(args: Args, target: Hdf5Target, output: Output) -> anyhow::Result<ExitCo
     };
     let export = ScanExport { roots, scan, stream, target, follow, allow_damaged };
     let mut shown = ProgressBar::hidden();
-    let exported = export.run(&stop, &mut |event| match event {
-        ExportEvent::Begun { bytes } => shown = bar(bytes, output, quiet),
-        ExportEvent::Written { bytes } => shown.inc(bytes),
-        ExportEvent::Damaged { what, ends } => shown.suspend(|| {
-            output::say(format_args!("fullbore: {what}"));
-            if ends {
-                output::say("  --allow-damaged continues without it");
-            }
-        }),
-    });
+    let exported = export.run(&stop, &mut |event| show(event, &mut shown, output, quiet));
     shown.finish_and_clear();
-    let exported = exported.map_err(explained)?;
+    told(&exported.map_err(explained)?, output)
+}
+
+/// Prints the result.
+fn told(exported: &ExportedScan, output: Output) -> anyhow::Result<ExitCode> {
     if exported.is_recording {
         output::say(format_args!(
             "fullbore: {} is still being recorded: converting the {} that are durable now\n  \
@@ -169,7 +244,7 @@ fn scan(args: Args, target: Hdf5Target, output: Output) -> anyhow::Result<ExitCo
             ByteSize(exported.bytes())
         ));
     }
-    output.tell(&exported, || text(&exported))?;
+    output.tell(exported, || text(exported))?;
     Ok(output::exit_code(exported.outcome()))
 }
 

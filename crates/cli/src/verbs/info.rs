@@ -722,7 +722,9 @@ fn layout(stream: &Stream) -> String {
         Fill::Pattern(word) => format!("filled with 0x{word:08x}"),
         Fill::Omit => "in order of arrival, not filled".to_owned(),
     };
-    format!("{format}, {fill}")
+    let samples =
+        stream.samples.as_ref().map_or_else(String::new, |samples| format!(", {samples}"));
+    format!("{format}, {fill}{samples}")
 }
 
 fn described(stream: &Stream) -> String {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::{Arg, Args as ClapArgs, Command};
 use fullbore_core::affinity::{AffinityPolicy, SchedulingPolicy};
-use fullbore_core::endpoint::{FileTarget, Parameter, UdpSource};
+use fullbore_core::endpoint::{FileTarget, Parameter, SAMPLE_PARAMETERS, UdpSource};
 use fullbore_core::panda::PandaSource;
 use fullbore_core::redundancy::Scheme;
 use fullbore_core::retention::RetentionRule;
@@ -301,7 +301,8 @@ pub fn with_requirements(record: Command) -> Command {
 fn parameters() -> String {
     let udp = parameters_of("udp://", UdpSource::PARAMETERS);
     let panda = parameters_of("panda://", PandaSource::PARAMETERS);
-    udp + "\n" + &panda + "\n" + &device::parameters()
+    let samples = parameters_of("udp://, file: or pattern:", SAMPLE_PARAMETERS);
+    udp + "\n" + &panda + "\n" + &device::parameters() + "\n" + &samples
 }
 
 fn parameters_of(scheme: &str, parameters: &[Parameter]) -> String {

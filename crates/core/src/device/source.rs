@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use super::endpoint::DeviceEnd;
-use crate::endpoint::{Endpoint, Error, Parameter, Query, file_path, parameter};
+use crate::endpoint::{
+    Endpoint, Error, Parameter, Query, SAMPLE_PARAMETERS, file_path, parameter, sample_layout,
+};
 use crate::name::Name;
 use crate::pattern::PatternSource;
 
@@ -110,7 +112,8 @@ impl BytesStream {
 
 /// The path of a `file:` source, and the name of its stream, if given.
 fn file_of(mut endpoint: Endpoint) -> Result<(PathBuf, Option<Name>), Error> {
-    let query = Query::new(&endpoint, BytesStream::FILE_PARAMETERS)?;
+    let query = Query::with(&endpoint, BytesStream::FILE_PARAMETERS, SAMPLE_PARAMETERS)?;
+    sample_layout(&endpoint)?;
     let name = query.parsed::<Name>("name")?;
     query.value("format", |format| match format {
         "raw" => Ok(()),

@@ -15,6 +15,7 @@
 mod error;
 mod file;
 mod query;
+mod samples;
 mod store;
 mod text;
 mod udp;
@@ -26,6 +27,8 @@ pub use error::Error;
 pub use file::{FileTarget, file_path};
 pub use query::Parameter;
 pub(crate) use query::{Query, parameter};
+pub(crate) use samples::sample_layout;
+pub use samples::{SAMPLE_PARAMETERS, samples_of_source};
 pub use store::stored;
 pub use text::{Authority, Endpoint, LONGEST};
 pub use udp::LARGEST_DATAGRAM;

@@ -33,9 +33,19 @@ pub(crate) struct Query<'a> {
 
 impl<'a> Query<'a> {
     pub(crate) fn new(endpoint: &'a Endpoint, known: &'static [Parameter]) -> Result<Self, Error> {
+        Self::with(endpoint, known, &[])
+    }
+
+    /// The parameters of a table, besides `others` that are read apart from it.
+    pub(crate) fn with(
+        endpoint: &'a Endpoint,
+        known: &'static [Parameter],
+        others: &'static [Parameter],
+    ) -> Result<Self, Error> {
+        let all = || known.iter().chain(others).map(|parameter| parameter.name);
         for (name, _) in &endpoint.parameters {
-            if !known.iter().any(|parameter| parameter.name == name) {
-                let names: Vec<&str> = known.iter().map(|parameter| parameter.name).collect();
+            if !all().any(|known| known == name) {
+                let names: Vec<&str> = all().collect();
                 return Err(Error::Unknown {
                     name: name.clone(),
                     scheme: endpoint.scheme.clone(),

@@ -10,6 +10,7 @@ use fullbore_formats::vdif::Mode;
 
 use super::error::together;
 use super::query::{Parameter, Query, parameter};
+use super::samples::{SAMPLE_PARAMETERS, sample_layout};
 use super::udp::{interface, socket_address, udp_authority};
 use super::udp_frames::{FrameLength, FrameSize, check_sequence, frame_bytes};
 use super::{Authority, Endpoint, Error};
@@ -174,7 +175,7 @@ impl UdpSource {
     pub fn expand(endpoint: &Endpoint) -> Result<Vec<UdpSource>, Error> {
         let (authority, ports) =
             udp_authority(endpoint, "source", "udp://0.0.0.0:46220?format=vdif")?;
-        let query = Query::new(endpoint, Self::PARAMETERS)?;
+        let query = Query::with(endpoint, Self::PARAMETERS, SAMPLE_PARAMETERS)?;
         let given_name = query.text("name");
         let several = ports.clone().count() > 1;
         ports
@@ -199,11 +200,17 @@ impl UdpSource {
     }
 
     fn of_port(endpoint: Endpoint, address: SocketAddr, name: &str) -> Result<Self, Error> {
-        let query = Query::new(&endpoint, Self::PARAMETERS)?;
+        let query = Query::with(&endpoint, Self::PARAMETERS, SAMPLE_PARAMETERS)?;
         let (format, vtp) = query
             .value("format", source_format)?
             .unwrap_or((SourceFormat::Frames(FrameKind::Vdif), false));
         let framed = format != SourceFormat::Raw;
+        let samples = sample_layout(&endpoint)?;
+        if samples.is_some() && format == SourceFormat::Frames(FrameKind::Vdif) {
+            return Err(together(
+                "the headers of VDIF frames describe the samples: omit `samples`",
+            ));
+        }
         let packet_number = query.flag("psn")?.unwrap_or(vtp);
         if packet_number && format == SourceFormat::Raw {
             return Err(together("`psn` is for VDIF frames; for raw datagrams write seq=0:8:le"));

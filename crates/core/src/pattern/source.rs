@@ -10,7 +10,9 @@
 use std::fmt;
 
 use super::Pattern;
-use crate::endpoint::{Endpoint, Error, Parameter, Query, parameter};
+use crate::endpoint::{
+    Endpoint, Error, Parameter, Query, SAMPLE_PARAMETERS, parameter, sample_layout,
+};
 use crate::name::Name;
 use crate::units::{ByteRate, ByteSize};
 
@@ -58,7 +60,8 @@ impl PatternSource {
             why: error.to_string(),
             example: "prbs31",
         })?;
-        let query = Query::new(endpoint, Self::PARAMETERS)?;
+        let query = Query::with(endpoint, Self::PARAMETERS, SAMPLE_PARAMETERS)?;
+        sample_layout(endpoint)?;
         let rate = query.parsed::<ByteRate>("rate")?;
         if rate == Some(ByteRate(0)) {
             let what = "a rate of zero never ends; omit `rate` for the maximum rate";

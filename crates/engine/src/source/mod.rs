@@ -58,6 +58,7 @@ use fullbore_capture::{Capture, CaptureEvent, SinkChain, SinkQueues, StreamNames
 use fullbore_core::account::CountedBy;
 use fullbore_core::device::BytesStream;
 use fullbore_core::endpoint::UdpSource;
+use fullbore_core::endpoint::samples_of_source;
 use fullbore_core::layout::BLOCK_BYTES;
 use fullbore_core::manifest::{Fill, Format, Stream};
 use fullbore_core::name::Name;
@@ -266,6 +267,7 @@ impl dyn Source + '_ {
             source: self.endpoint(),
             format: self.format(),
             stripped_bytes: self.stripped_bytes(),
+            samples: samples_of_source(&self.endpoint()),
             geometry: None,
             fill: self.fill(),
             blocks: 0,

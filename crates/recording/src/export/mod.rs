@@ -12,6 +12,7 @@ mod dump;
 mod error;
 mod losses;
 mod packets;
+mod samples;
 mod stream;
 
 use std::path::{Path, PathBuf};
@@ -32,6 +33,7 @@ use serde::{Serialize, Serializer};
 pub use self::dump::{Acquisition, export_dump};
 pub use self::error::ExportError;
 pub use self::packets::{ExportedPackets, PacketsOfStream, export_packets};
+pub use self::samples::{SampleExport, SampleType};
 use self::stream::{OnDamage, StreamExport};
 use crate::options::target::container_options;
 use crate::outcome::Outcome;
@@ -150,7 +152,7 @@ impl ScanExport {
             self.check_known(follower.scan())?;
             self.follow(&mut follower, stop, &mut exports, tell)?;
         }
-        let streams = chosen(follower.scan(), self.stream.as_ref())?;
+        let streams = select(follower.scan(), self.stream.as_ref())?;
         let single = self.is_single(follower.scan(), streams.len());
         self.check_files(&streams, single, &exports)?;
         tell(ExportEvent::Begun { bytes: streams.iter().map(|stream| stream.bytes()).sum() });
@@ -325,9 +327,12 @@ impl ScanExport {
 }
 
 /// The selected streams, at least one.
-fn chosen<'a>(scan: &'a Scan, only: Option<&Name>) -> Result<Vec<&'a StoredStream>, ExportError> {
+fn select<'a>(
+    scan: &'a Scan,
+    selected: Option<&Name>,
+) -> Result<Vec<&'a StoredStream>, ExportError> {
     let name = || scan.manifest.scan.clone();
-    let streams: Vec<&StoredStream> = match only {
+    let streams: Vec<&StoredStream> = match selected {
         None => scan.streams.iter().collect(),
         Some(stream) => vec![scan.stream(stream.as_str()).ok_or_else(|| {
             let known: Vec<&str> = scan.streams.iter().map(|it| it.name.as_str()).collect();

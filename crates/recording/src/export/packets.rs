@@ -76,14 +76,14 @@ pub fn export_packets(
 ) -> Result<ExportedPackets, ExportError> {
     let begun = Instant::now();
     let scan = Scan::open(roots, name).map_err(follow::Error::from)?;
-    let chosen = super::chosen(&scan, only)?;
+    let chosen = super::select(&scan, only)?;
     if let Some(stream) = chosen.iter().find(|it| !has_datagrams(it)) {
         return Err(ExportError::NoDatagrams { stream: stream.name.clone() });
     }
     let failed = |source| ExportError::Packets { path: path.to_owned(), source };
     let file = File::create_new(path).map_err(failed)?;
     let mut out = BufWriter::with_capacity(1 << 20, file);
-    let written = write_all(&scan, &chosen, &mut out, &failed);
+    let written = write_all(&scan, &select, &mut out, &failed);
     let finished = written.and_then(|streams| out.flush().map(|()| streams).map_err(failed));
     if finished.is_err() {
         // The error says that there is no file.

@@ -150,16 +150,7 @@ impl StreamExport {
             // If it stays, the next export says so.
             let _ = std::fs::remove_file(&self.path);
         }
-        let stream = &scan.streams[self.flow.number];
-        let recorded = stream.blocks.iter().map(|it| u64::from(it.block.present)).sum();
-        let recorded = stream.account.as_ref().map_or(recorded, |it| it.terms.written);
-        let unit = stream.account.as_ref().map_or("frame", |it| it.counted_by.unit());
-        ExportError::Unreadable {
-            stream: stream.name.clone(),
-            after: grouped(self.poured.present()),
-            of: counted(recorded, unit),
-            why,
-        }
+        unreadable(&scan.streams[self.flow.number], self.poured.present(), why)
     }
 
     /// Ends a file after an error, with the data flushed so far. Returns the error.
@@ -213,6 +204,19 @@ impl StreamExport {
             recorded_whole: scan.manifest.state == State::Sealed
                 && stream.account.as_ref().is_some_and(|account| account.completeness().is_good()),
         })
+    }
+}
+
+/// The error of a block that cannot be read, after this many frames.
+pub fn unreadable(stream: &StoredStream, frames: u64, why: String) -> ExportError {
+    let recorded = stream.blocks.iter().map(|it| u64::from(it.block.present)).sum();
+    let recorded = stream.account.as_ref().map_or(recorded, |it| it.terms.written);
+    let unit = stream.account.as_ref().map_or("frame", |it| it.counted_by.unit());
+    ExportError::Unreadable {
+        stream: stream.name.clone(),
+        after: grouped(frames),
+        of: counted(recorded, unit),
+        why,
     }
 }
 

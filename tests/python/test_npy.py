@@ -1,0 +1,97 @@
+"""Samples become numpy arrays. numpy reads them, and baseband says what they are."""
+
+import json
+import struct
+
+import astropy.units as u
+import numpy as np
+import pytest
+import wire
+from baseband import vdif
+from fullbore import Recording, free_port, run
+
+
+def convert(store, scan, path, *options, **kept):
+    return run("convert", f"store:{scan}", f"npy:{path}", "--store", store, "--quiet", *options, **kept)
+
+
+def record_bytes(store, place, data, query):
+    (place / "in.bin").write_bytes(data)
+    source = f"file:{place / 'in.bin'}?name=x&{query}"
+    run("record", source, "--store", store, "--session", "s", "--scan", "a")
+
+
+@pytest.mark.parametrize(
+    "samples, channels, wanted, dtype",
+    [
+        ("ri16_le", 3, "i16", "<i2"),
+        ("ri16_be", 1, "i32", ">i2"),
+        ("ru8", 2, "i16", "u1"),
+        ("rf32_be", 2, "f32", ">f4"),
+        ("ri32_le", 5, "i32", "<i4"),
+    ],
+)
+def test_bytes_become_the_array_that_numpy_reads_from_them(
+    store, tmp_path, samples, channels, wanted, dtype
+):
+    rows = np.random.default_rng(1).integers(0, 200, (100_001, channels)).astype(dtype)
+    record_bytes(store, tmp_path, rows.tobytes(), f"samples={samples}&channels={channels}")
+    convert(store, "s_a", tmp_path / "out.npy", "--as", wanted)
+    assert np.array_equal(np.load(tmp_path / "out.npy"), rows)
+
+
+def test_complex_samples_are_complex_floats_or_pairs_of_integers(store, tmp_path):
+    rows = np.arange(4000, dtype="<i2").reshape(500, 4, 2)
+    record_bytes(store, tmp_path, rows.tobytes(), "samples=ci16_le&channels=4")
+    convert(store, "s_a", tmp_path / "f.npy")
+    convert(store, "s_a", tmp_path / "i.npy", "--as", "i16")
+    floats = np.load(tmp_path / "f.npy")
+    assert floats.dtype == np.complex64
+    assert np.array_equal(floats, rows[..., 0] + 1j * rows[..., 1])
+    assert np.array_equal(np.load(tmp_path / "i.npy"), rows)
+
+
+def test_baseband_decodes_a_vdif_thread_alike(store, tmp_path):
+    sent = wire.cut(wire.sample("SAMPLE_BPS1_VDIF"), 8032)
+    port = free_port()
+    with Recording(f"udp://127.0.0.1:{port}?format=vdif&name=sample", store=store) as recording:
+        wire.send(sent, port)
+    recording.stop()
+    convert(store, recording.scan, tmp_path / "out.npy")
+    with vdif.open(wire.data.SAMPLE_BPS1_VDIF, "rs", sample_rate=1 * u.MHz) as theirs:
+        expected = theirs.read().reshape(theirs.shape[0], -1)
+    assert np.array_equal(np.load(tmp_path / "out.npy"), expected)
+
+
+def test_a_gap_is_nan_and_listed(store, tmp_path):
+    rows = np.arange(1, 6001, dtype="<i2").reshape(12, 250, 2)
+    sent = [struct.pack("<Q", number) + rows[number].tobytes() for number in range(12) if number != 5]
+    port = free_port()
+    query = "format=raw&seq=0:8:le&strip=8&frame=1000&samples=ri16_le&channels=2&name=sample"
+    with Recording(f"udp://127.0.0.1:{port}?{query}", store=store) as recording:
+        wire.send(sent, port)
+    recording.stop(code=1)
+    convert(store, recording.scan, tmp_path / "f.npy", code=1)
+    convert(store, recording.scan, tmp_path / "i.npy", "--as", "i16", code=1)
+    floats, integers = np.load(tmp_path / "f.npy"), np.load(tmp_path / "i.npy")
+    wanted = rows.reshape(3000, 2).astype("f4")
+    wanted[1250:1500] = np.nan
+    assert np.array_equal(floats, wanted, equal_nan=True)
+    assert np.array_equal(integers, np.nan_to_num(wanted).astype("i2"))
+    beside = json.loads((tmp_path / "f.npy.json").read_text())
+    assert beside["gaps"] == [{"first": 1250, "count": 250}]
+    assert (beside["samples"], beside["layout"]["channels"]) == (3000, 2)
+
+
+@pytest.mark.parametrize("options, word", [(["--as", "i8"], "do not fit i8"), (["--follow"], "--follow")])
+def test_what_cannot_be_is_refused_and_leaves_no_file(store, tmp_path, options, word):
+    record_bytes(store, tmp_path, bytes(1000), "samples=ri16_le")
+    refused = convert(store, "s_a", tmp_path / "out.npy", *options, code=2)
+    assert word in refused.stderr.decode()
+    assert not list(tmp_path.glob("out.npy*"))
+
+
+def test_samples_that_nobody_described_are_refused(store, tmp_path):
+    record_bytes(store, tmp_path, bytes(1000), "format=raw")
+    refused = convert(store, "s_a", tmp_path / "out.npy", code=2)
+    assert "did not describe its samples" in refused.stderr.decode()
