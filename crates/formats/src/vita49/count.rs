@@ -22,6 +22,7 @@ const FURTHEST: i64 = 1 << 60;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketCounter {
     last: Option<Seen>,
+    is_data: bool,
     /// The duration of a packet, once two steps agree.
     step: Option<Step>,
     /// The newest step of one packet.
@@ -87,6 +88,7 @@ impl PacketCounter {
     #[inline]
     pub fn observe(&mut self, prologue: &Prologue) -> Counted {
         let counted = self.index(prologue);
+        self.is_data = prologue.kind.is_data();
         let payload = prologue.payload_bytes();
         let seen = Seen {
             index: counted.index,
@@ -106,7 +108,8 @@ impl PacketCounter {
     }
 
     fn learn(&mut self, last: &Seen, seen: &Seen) {
-        if seen.index != last.index.saturating_add(1) || last.payload == 0 {
+        // Context comes when it likes: no duration follows from it.
+        if !self.is_data || seen.index != last.index.saturating_add(1) || last.payload == 0 {
             return;
         }
         self.learn_second(last, seen);

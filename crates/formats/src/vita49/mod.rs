@@ -11,12 +11,14 @@
 //! | [`packet`] | the prologue, the payload and the trailer of any packet |
 //! | [`context`] | the fields of a context packet |
 //! | [`count`] | the index of a packet: its count modulo 16, extended by its time |
+//! | [`index`] | the packets of one kind and stream id, and the stream that stores them |
 //! | [`difi`] | the rules that DIFI adds |
 //! | [`write`] | packets of data, context and version |
 
 pub mod context;
 pub mod count;
 pub mod difi;
+pub mod index;
 pub mod packet;
 pub mod write;
 
