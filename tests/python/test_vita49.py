@@ -2,7 +2,9 @@
 
 import json
 import random
+import shutil
 import struct
+import subprocess
 
 import pytest
 import wire
@@ -117,6 +119,58 @@ def test_each_stream_id_is_a_stream_and_context_is_kept_beside_them(store):
     told = accounts(again.stop(AS_SEALED))
     for name, sent in packets.items():
         assert again.on_disk().bytes(f"rx-{name}") == b"".join(sent), name
+
+
+def test_info_lists_the_values_of_context_and_their_changes(store):
+    rates = [RATE] * 5 + [2 * RATE] * 5
+    sent = [context(n, n, rate=rate) for n, rate in enumerate(rates)]
+    _, recording = record([*(data(n) for n in range(20)), *sent], store)
+    said = text(run("info", recording.scan, "--full", "--store", store).stdout)
+    told = [line.split(", ") for line in said.splitlines() if line.startswith("  context ")]
+    assert [[word for word in line if word.startswith("rate")] for line in told] == [
+        ["rate 1000000 Hz"], ["rate 2000000 Hz"]
+    ]  # fmt: skip
+    assert {"RF 1575420000 Hz", "bandwidth 800000 Hz", "reference level -4 dBm", "gain 6 dB"} < set(told[0])
+
+
+def pcap_of(packets):
+    """A capture file with these packets in UDP datagrams to port 4991."""
+    made = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65_535, 101)
+    for packet in packets:
+        udp = struct.pack(">HHHH", 4991, 4991, 8 + len(packet), 0)
+        ip = struct.pack(">BBHHHBBH4s4s", 0x45, 0, 28 + len(packet), 0, 0, 64, 17, 0, b"\x7f\0\0\1", b"\x7f\0\0\1")
+        whole = ip + udp + packet
+        made += struct.pack("<IIII", START, 0, len(whole), len(whole)) + whole
+    return made
+
+
+def packets_of(raw):
+    """The packets in the bytes of a stream, by their own lengths."""
+    while raw:
+        length = 4 * struct.unpack(">H", raw[2:4])[0]
+        yield raw[:length]
+        raw = raw[length:]
+
+
+@pytest.mark.skipif(not shutil.which("tshark"), reason="tshark is not installed")
+def test_tshark_reads_the_recorded_packets(store, tmp_path):
+    marks = {5: 0x40041000 | 1 << 24}
+    sent = [data(n, ident=0xAB, trailer=marks.get(n, 0x40040000)) for n in range(40)]
+    _, recording = record([*sent, context(40, 3, ident=0xAB)], store)
+    recorded = [*packets_of(recording.on_disk().bytes("rx-000000ab")), *packets_of(recording.on_disk().bytes("rx-context"))]
+    path = tmp_path / "all.pcap"
+    path.write_bytes(pcap_of(recorded))
+    fields = ["type", "seq", "len", "sid", "ts_int", "ts_frac_picosecond", "sampleloss"]
+    command = ["tshark", "-r", path, "-d", "udp.port==4991,vrt", "-T", "fields"]
+    command += [word for field in fields for word in ("-e", f"vrt.{field}")]
+    told = subprocess.run(command, capture_output=True, check=True, text=True).stdout.splitlines()
+    told = [line.split("\t") for line in told]
+    assert len(told) == 41
+    for n, (kind, count, _, ident, second, part, lost) in enumerate(told[:40]):
+        assert (int(kind), int(count), int(ident, 16)) == (DATA, n % 16, 0xAB)
+        assert (int(second), int(part)) == (START, n * SAMPLES * 10**6)
+        assert lost in (("1", "True") if n == 5 else ("0", "False"))
+    assert told[40][:3] == [str(CONTEXT), "3", "27"]
 
 
 def test_data_without_a_time_are_not_proven(store):

@@ -91,6 +91,39 @@ impl Context {
         Ok(context)
     }
 
+    /// Returns the values that describe samples: those whose change a reader of the samples must know.
+    pub fn described(&self) -> Self {
+        Self {
+            bandwidth: self.bandwidth,
+            if_frequency: self.if_frequency,
+            rf_frequency: self.rf_frequency,
+            rf_offset: self.rf_offset,
+            band_offset: self.band_offset,
+            reference_level: self.reference_level,
+            gain: self.gain,
+            sample_rate: self.sample_rate,
+            payload_format: self.payload_format,
+            ..Self::default()
+        }
+    }
+
+    /// Returns these values, and those of an earlier packet where this one has none.
+    pub fn over(&self, earlier: Option<Self>) -> Self {
+        let Some(before) = earlier else { return *self };
+        Self {
+            bandwidth: self.bandwidth.or(before.bandwidth),
+            if_frequency: self.if_frequency.or(before.if_frequency),
+            rf_frequency: self.rf_frequency.or(before.rf_frequency),
+            rf_offset: self.rf_offset.or(before.rf_offset),
+            band_offset: self.band_offset.or(before.band_offset),
+            reference_level: self.reference_level.or(before.reference_level),
+            gain: self.gain.or(before.gain),
+            sample_rate: self.sample_rate.or(before.sample_rate),
+            payload_format: self.payload_format.or(before.payload_format),
+            ..*self
+        }
+    }
+
     fn take(&mut self, bit: u8, fields: &mut Fields<'_>) -> Result<(), ContextError> {
         match bit {
             29 => self.bandwidth = Some(fields.wide()? as f64 * HERTZ),

@@ -12,12 +12,14 @@
 //! | [`context`] | the fields of a context packet |
 //! | [`count`] | the index of a packet: its count modulo 16, extended by its time |
 //! | [`index`] | the packets of one kind and stream id, and the stream that stores them |
+//! | [`history`] | the values in context packets, and their changes |
 //! | [`difi`] | the rules that DIFI adds |
 //! | [`write`] | packets of data, context and version |
 
 pub mod context;
 pub mod count;
 pub mod difi;
+pub mod history;
 pub mod index;
 pub mod packet;
 pub mod write;
