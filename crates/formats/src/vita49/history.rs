@@ -88,13 +88,14 @@ impl History {
             return;
         }
         let time = PacketIndexer::of(bytes).and_then(|indexer| indexer.stamp(bytes));
+        let room = self.latest.len() < MOST_STREAMS;
         let known = self.latest.iter_mut().find(|known| known.stream == stream);
         let merged = context.described().over(known.as_deref().map(|known| known.context));
         let change = Change { stream, time, context: merged };
         match known {
             Some(known) if known.context == merged => return,
             Some(known) => *known = change,
-            None if self.latest.len() < MOST_STREAMS => self.latest.push(change),
+            None if room => self.latest.push(change),
             None => {}
         }
         match self.changes.len() < LISTED {
