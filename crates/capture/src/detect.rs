@@ -13,6 +13,7 @@ use fullbore_core::manifest::Fill;
 use fullbore_formats::framed::FrameCodec;
 use fullbore_formats::sequence::Field;
 use fullbore_formats::vdif::Header;
+use fullbore_formats::vita49::Packet;
 use fullbore_time::Tai;
 
 use super::sequential::SubStreams;
@@ -315,7 +316,7 @@ impl Detector {
         };
         // If the length is given, or may vary, there is nothing to agree on.
         let given = source.varying || source.frame_bytes.is_some();
-        let agreed = count >= AGREE || (given && source.format == SourceFormat::Raw);
+        let agreed = count >= AGREE || (given && !matches!(source.format, SourceFormat::Frames(_)));
         let decided = match then {
             Upcoming::More => agreed && (self.is_full() || since.elapsed() >= PATIENCE),
             Upcoming::NextScan => agreed,
@@ -327,6 +328,9 @@ impl Detector {
 
     /// Returns the earliest index among the held datagrams, and the indexer for the stream. Their time is near `now`.
     pub fn decide(&self, source: &UdpSource, facts: &DetectedFormat, now: Tai) -> Decision {
+        if matches!(source.format, SourceFormat::Vita49 { .. }) {
+            return Decision::Split;
+        }
         let strip = stripped_bytes(source) as usize;
         // The indexer reads a rate from headers itself, and frames may correct it.
         let rate = source.frames_per_second;
@@ -413,7 +417,7 @@ impl Detector {
 pub fn codec(source: &UdpSource, near: Tai) -> Option<FrameCodec> {
     match source.format {
         SourceFormat::Frames(kind) => Some(FrameCodec::new(kind, near)),
-        SourceFormat::Raw => None,
+        SourceFormat::Vita49 { .. } | SourceFormat::Raw => None,
     }
 }
 
@@ -421,7 +425,7 @@ pub fn codec(source: &UdpSource, near: Tai) -> Option<FrameCodec> {
 pub fn any_day(source: &UdpSource) -> Option<FrameCodec> {
     match source.format {
         SourceFormat::Frames(kind) => Some(FrameCodec::any_day(kind)),
-        SourceFormat::Raw => None,
+        SourceFormat::Vita49 { .. } | SourceFormat::Raw => None,
     }
 }
 
@@ -468,7 +472,9 @@ fn excludes_length(source: &UdpSource, frame: &[u8]) -> bool {
 fn frame_of<'a>(source: &UdpSource, datagram: &'a [u8]) -> Option<&'a [u8]> {
     let frame = datagram.get(stripped_bytes(source) as usize..)?;
     let fits = source.frame_bytes.is_none_or(|bytes| frame.len() == bytes as usize);
-    (fits && !frame.is_empty()).then_some(frame)
+    let whole =
+        !matches!(source.format, SourceFormat::Vita49 { .. }) || Packet::read(frame).is_ok();
+    (fits && whole && !frame.is_empty()).then_some(frame)
 }
 
 /// Returns the most common length and station of frames that agree with their own header, and all threads of that

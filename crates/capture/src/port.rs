@@ -15,6 +15,8 @@ use fullbore_core::name::Name;
 use fullbore_core::units::ByteSize;
 use fullbore_formats::framed::FrameKind;
 use fullbore_formats::vdif::Header;
+use fullbore_formats::vita49::index::PacketStream;
+use fullbore_formats::vita49::{Packet, difi};
 use fullbore_linux::ring::{Block, Pool};
 use fullbore_linux::sys::memory::Region;
 use fullbore_linux::sys::receive::{Listen, MOST_MESSAGES, Receiver};
@@ -666,6 +668,11 @@ impl Port {
 
     /// Processes a datagram that belongs to no stream: a frame of a thread that begins late, or no frame at all.
     fn take_unowned(&mut self, datagram: &[u8], thread_resources: &mut ThreadResources<'_>) {
+        match self.open_packets(datagram, thread_resources) {
+            None => {}
+            Some(Ok(owner)) => return self.give(owner, datagram, thread_resources),
+            Some(Err(_)) => return self.leave_unrecorded(1),
+        }
         let key = self.key_of(datagram).filter(|_| tells_threads(&self.source));
         let Some((key, header)) = key else {
             self.take_frameless(datagram, thread_resources);
@@ -830,6 +837,9 @@ impl Port {
             let (what, hint) = match self.source.format {
                 SourceFormat::Frames(kind) => {
                     (format!("a {} frame", kind.title()), self.frame_hint(self.early.holds))
+                }
+                SourceFormat::Vita49 { .. } => {
+                    ("a VITA-49 packet".into(), "If this is not VITA-49, use ?format=raw".into())
                 }
                 SourceFormat::Raw => {
                     ("a frame as described".into(), "Check frame= and strip= of this source".into())
@@ -1050,7 +1060,11 @@ impl Port {
         }
         self.facts = Some(facts);
         let first = std::mem::take(&mut self.learning);
-        if self.splits() {
+        if matches!(self.source.format, SourceFormat::Vita49 { .. }) {
+            for datagram in first.datagrams() {
+                let _ = self.open_packets(datagram, thread_resources);
+            }
+        } else if self.splits() {
             self.split_first(&first, thread_resources);
         }
         if self.streams.is_empty() {
@@ -1129,6 +1143,61 @@ impl Port {
         };
         self.open_stream(stream, thread_resources);
         Ok(self.streams.len() - 1)
+    }
+
+    /// Opens a stream for a VITA-49 packet that belongs to none: the data of a stream id, or the context of all. Returns
+    /// `None` if the datagram is no such packet.
+    fn open_packets(
+        &mut self,
+        datagram: &[u8],
+        thread_resources: &mut ThreadResources<'_>,
+    ) -> Option<Result<usize, Unopened>> {
+        let SourceFormat::Vita49 { difi } = self.source.format else { return None };
+        let strip = stripped_bytes(&self.source) as usize;
+        let packet = Packet::read(datagram.get(strip..)?).ok()?;
+        let packets = PacketStream::of(&packet.prologue);
+        let (head, frame) = datagram.split_at(strip);
+        let owner = |stream: &CaptureStream| stream.owns(head, frame, datagram.len());
+        if let Some(owner) = self.streams.iter().position(owner) {
+            return Some(Ok(owner));
+        }
+        if let Err(broken) = difi::check(&packet.prologue)
+            && difi
+            && !std::mem::replace(&mut self.warned.3, true)
+        {
+            let text = format!(
+                "{}: a stream begins with a packet that breaks the rules of DIFI: {broken}. It is recorded as VITA-49",
+                self.source.endpoint
+            );
+            thread_resources.notices.push(CaptureEvent::Warning { text });
+        }
+        if self.streams.len() >= MOST_STREAMS || (self.alone && !self.streams.is_empty()) {
+            return Some(Err(Unopened::Streams));
+        }
+        let (Some(name), Some(geometry)) = (self.name_of_packets(packets), self.geometry) else {
+            return Some(Err(Unopened::Streams));
+        };
+        let shape = StreamLayout {
+            number: self.next_number.fetch_add(1, Ordering::Relaxed),
+            name,
+            source: self.source.endpoint.to_string(),
+            stripped_bytes: strip as u32,
+            geometry,
+            fill: Fill::Omit,
+        };
+        let context = self.openings.back().expect("a scan was begun").clone();
+        let pattern = FrameIndexer::by_arrival(strip, 0);
+        let kind = SubStreams::Packets(packets);
+        let stream = SequentialStream::new(shape, kind, pattern, context);
+        self.open_stream(CaptureStream::Unindexed(Box::new(stream)), thread_resources);
+        Some(Ok(self.streams.len() - 1))
+    }
+
+    /// Returns a name for packets that no stream of the recording has: `4991-000000ab`, `4991-context`.
+    fn name_of_packets(&self, packets: PacketStream) -> Option<Name> {
+        let name = format!("{}-{packets}", self.source.name);
+        let more = (2..=MOST_STREAMS).map(|number| format!("{name}n{number}"));
+        std::iter::once(name.clone()).chain(more).find(|name| self.names.claim(name))?.parse().ok()
     }
 
     /// Returns number and name for the stream of a thread.

@@ -553,6 +553,8 @@ impl ScanStream {
         account.restarts = self.restarts;
         let disagreements = self.second_count.unexplained();
         (account.disagreements, account.masked) = (disagreements, self.second_count.masked);
+        account.sample_loss = self.second_count.sample_loss;
+        account.over_range = self.second_count.over_range;
         account.clock = self.watch.clock_offset();
         self.edges(&mut account, &sums);
         match sums.flows.as_slice() {

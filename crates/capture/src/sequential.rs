@@ -16,6 +16,7 @@ use fullbore_core::partial_block::BlockState;
 use fullbore_formats::framed::FrameCodec;
 use fullbore_formats::sequence::Field;
 use fullbore_formats::vdif::Header;
+use fullbore_formats::vita49::index::{PacketIndexer, PacketStream};
 use fullbore_linux::ring::{Block, FullBlock, Pool};
 use fullbore_time::Tai;
 
@@ -57,6 +58,8 @@ pub enum SubStreams {
         /// The field of a packet number before each frame, if there is one.
         packet_number: Option<Field>,
     },
+    /// One for each kind and stream id of VITA-49 packets.
+    Packets(PacketStream),
     /// All frames are one sub-stream.
     One,
     /// Frames cannot be counted.
@@ -68,7 +71,7 @@ impl SubStreams {
     fn codec(self) -> Option<FrameCodec> {
         match self {
             SubStreams::Threads { codec, .. } => Some(codec),
-            SubStreams::One | SubStreams::None => None,
+            SubStreams::Packets(_) | SubStreams::One | SubStreams::None => None,
         }
     }
 }
@@ -241,6 +244,7 @@ impl SequentialStream {
         let codec = self.codec();
         match (self.kind, &self.only) {
             (SubStreams::Threads { .. }, None) => of_length,
+            (SubStreams::Packets(packets), _) => packets.owns(frame),
             (_, None) => true,
             // A damaged frame belongs to it too. A whole one of another length belongs to another stream.
             (_, Some((station, threads))) => codec.is_some_and(|codec| {
@@ -312,6 +316,9 @@ impl SequentialStream {
 
     /// The format of its frames.
     pub fn format(&self) -> Format {
+        if let SubStreams::Packets(_) = self.kind {
+            return Format::Vita49;
+        }
         let Some(codec) = self.codec() else { return Format::Raw };
         let (frames_per_second, derived) = match (self.kind, self.flows.first()) {
             (SubStreams::Threads { .. }, Some(flow)) => {
@@ -319,7 +326,7 @@ impl SequentialStream {
                 (rate.map(|(rate, _)| rate), rate.is_some_and(|(_, derived)| derived))
             }
             (SubStreams::Threads { frames_per_second, .. }, None) => (frames_per_second, false),
-            (SubStreams::One | SubStreams::None, _) => (None, false),
+            (SubStreams::Packets(_) | SubStreams::One | SubStreams::None, _) => (None, false),
         };
         Format::Frames { kind: codec.kind(), frames_per_second, derived, threads: Vec::new() }
     }
@@ -356,7 +363,8 @@ impl SequentialStream {
 
     fn take(&mut self, datagram: &[u8], resources: &mut CaptureResources<'_>) {
         let (head, frame) = self.shape.split(datagram);
-        let owned = self.only.is_none() || self.owns(frame);
+        let all = self.only.is_none() && !matches!(self.kind, SubStreams::Packets(_));
+        let owned = all || self.owns(frame);
         let flow = owned.then(|| self.flow_of(head, frame, datagram.len(), None)).flatten();
         let Some(flow) = flow else {
             match owned && self.is_beyond(head, frame, datagram.len()) {
@@ -420,12 +428,16 @@ impl SequentialStream {
         let (station, thread) = match self.kind {
             SubStreams::None => return Some(None),
             SubStreams::One => (0, 0),
+            SubStreams::Packets(_) => PacketIndexer::of(frame)?.stream_halves(),
             SubStreams::Threads { codec, .. } => {
                 let header = codec.read(frame)?;
                 (header.station(), header.thread())
             }
         };
-        let same = |flow: &SubStream| (flow.station, flow.thread) == (station, thread);
+        let same = |flow: &SubStream| match self.kind {
+            SubStreams::Packets(_) => flow.count.is_of_packets(frame),
+            _ => (flow.station, flow.thread) == (station, thread),
+        };
         if let Some(number) = self.flows.iter().position(same) {
             return Some(Some(number));
         }
@@ -433,7 +445,13 @@ impl SequentialStream {
             return None;
         }
         // A new thread: only a good frame may open a sub-stream.
-        let mut count = self.count_of(station, thread);
+        let mut count = match self.kind {
+            SubStreams::Packets(_) => {
+                let strip = self.shape.stripped_bytes as usize;
+                FrameIndexer::by_packet(PacketIndexer::of(frame)?, strip)
+            }
+            _ => self.count_of(station, thread),
+        };
         let IndexResult::Frame { .. } = count.read(head, frame, bytes) else { return None };
         let strip = self.shape.stripped_bytes as usize;
         let index = first.and_then(|first| first.earliest(&mut count, strip)).or_else(|| {
@@ -465,7 +483,7 @@ impl SequentialStream {
                 let count = FrameIndexer::by_time(codec, station, vec![thread], bytes, rate);
                 count.behind(strip).beside(packet_number)
             }
-            SubStreams::One | SubStreams::None => self.pattern.clone(),
+            SubStreams::Packets(_) | SubStreams::One | SubStreams::None => self.pattern.clone(),
         }
     }
 
@@ -496,13 +514,22 @@ impl SequentialStream {
                 flow.remember(index, frame);
                 let found = flow.count.found();
                 self.newest().second_count.add(found);
-                let mark = FramePosition { flow: number, index, time: None };
+                let time = match self.kind {
+                    SubStreams::Packets(_) => self.flows[number].count.stamp(frame),
+                    _ => None,
+                };
+                let mark = FramePosition { flow: number, index, time };
                 self.append(frame, invalid, Some(mark), resources.now);
                 self.look_at_the_clock(number, frame, resources.now);
                 self.near(number, resources);
             }
             Arrival::Duplicate => {
                 let same = flow.is_recorded(index, frame);
+                if !same && room && self.kind == SubStreams::Packets(PacketStream::Context) {
+                    // A sender that does not count its context is no reason to lose any of it.
+                    self.append(frame, invalid, None, resources.now);
+                    self.uncounted += 1;
+                }
                 self.newest().differing += u64::from(!same);
                 self.near(number, resources);
             }
@@ -844,6 +871,10 @@ impl SequentialStream {
         let counted_by = match self.kind {
             SubStreams::None => CountedBy::Nothing,
             SubStreams::Threads { .. } => CountedBy::FrameTime,
+            SubStreams::Packets(_) => {
+                let first = self.flows.first().map(|flow| flow.count.counted_by());
+                first.unwrap_or(CountedBy::FrameTime)
+            }
             SubStreams::One => self.pattern.counted_by(),
         };
         Some((self.scan_streams.pop_front()?, counted_by))

@@ -141,7 +141,7 @@ pub fn excludes(source: &UdpSource, key: Key) -> bool {
 
 /// True if frames of a source carry station and thread, which identify streams.
 pub fn tells_threads(source: &UdpSource) -> bool {
-    source.format != SourceFormat::Raw && source.sequence.is_none()
+    matches!(source.format, SourceFormat::Frames(_)) && source.sequence.is_none()
 }
 
 #[cfg(test)]

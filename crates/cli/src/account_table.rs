@@ -14,7 +14,7 @@ use crate::output::count;
 pub type Column = (&'static str, fn(&Account) -> u64);
 
 /// Columns beside the balance, shown only if any stream has a value in them.
-pub const BESIDE: [Column; 13] = [
+pub const BESIDE: [Column; 15] = [
     ("filled", |account| account.filled),
     ("invalid", |account| account.invalid),
     ("not transferred", |account| account.terms.not_transferred),
@@ -27,6 +27,8 @@ pub const BESIDE: [Column; 13] = [
     ("restarts", |account| account.restarts),
     ("disagreements", |account| account.disagreements),
     ("masked", |account| account.masked),
+    ("sample loss", |account| account.sample_loss),
+    ("over range", |account| account.over_range),
     ("unverified", |account| account.unverified),
 ];
 
@@ -102,6 +104,9 @@ pub fn counted_by(by: CountedBy) -> &'static str {
         CountedBy::FrameTime => "the time in each frame",
         CountedBy::PacketNumber => "the packet number before each frame",
         CountedBy::SequenceField => "the sequence field described",
+        CountedBy::PacketCount => {
+            "the packet count alone: losses of 16, 32 … packets in a row do not show"
+        }
         CountedBy::ServerCount => "the count of the device that took them",
         CountedBy::Nothing => "nothing: it carries no number",
         CountedBy::Bytes => "nothing: it is bytes without frames",

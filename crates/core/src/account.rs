@@ -76,8 +76,10 @@ pub enum CountedBy {
     FrameTime,
     /// A packet sequence number before each frame; only in recordings of earlier versions.
     PacketNumber,
-    /// A sequence field that the user described.
+    /// A sequence field that the user described, or the packet count of VITA-49 context.
     SequenceField,
+    /// The packet count of VITA-49 data without a time. It shows no loss of 16, 32 … packets in a row.
+    PacketCount,
     /// The count of the device that took the samples: it reports the numbers sent and taken.
     ServerCount,
     /// Nothing: the format carries no number.
@@ -97,7 +99,11 @@ impl CountedBy {
         match self {
             Self::ServerCount => "sample",
             Self::Bytes => "byte",
-            Self::FrameTime | Self::PacketNumber | Self::SequenceField | Self::Nothing => "frame",
+            Self::FrameTime
+            | Self::PacketNumber
+            | Self::SequenceField
+            | Self::PacketCount
+            | Self::Nothing => "frame",
         }
     }
 }
@@ -473,6 +479,12 @@ pub struct Account {
     /// Written frames with channels that have no data, by the mask in their extended data.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub masked: u64,
+    /// Written packets in which the sender says that it lost samples before them or within them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub sample_loss: u64,
+    /// Written packets with samples out of range, as the sender says.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub over_range: u64,
     /// The drop counters of the layers that this stream passed.
     #[serde(alias = "witnesses")]
     pub drop_counters: Vec<DropCounter>,
@@ -525,6 +537,8 @@ impl Account {
             flows: Vec::new(),
             disagreements: 0,
             masked: 0,
+            sample_loss: 0,
+            over_range: 0,
             drop_counters: Vec::new(),
             unavailable_counters: Vec::new(),
             host: None,
@@ -647,11 +661,13 @@ impl Account {
             && self.drop_counters.iter().all(|counter| counter.moved() == 0);
         let whole = self.terms.written == self.terms.expected
             && self.not_kept() == 0
-            && self.disagreements == 0;
+            && self.disagreements + self.sample_loss == 0;
         let explained = self.explained_by(|_| true);
         // A stream that never arrived, started late or ended early left no number that a counter could explain.
         if self.terms.missing > explained || self.lacks_an_end() || self.restarts > 0 {
             Verdict::Unexplained
+        } else if self.counted_by == CountedBy::PacketCount && whole {
+            Verdict::Unproven
         } else if whole && still && self.is_on_disk() {
             Verdict::Proven
         } else {

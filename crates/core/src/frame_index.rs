@@ -8,6 +8,7 @@
 use fullbore_formats::framed::FrameCodec;
 use fullbore_formats::sequence::{Field, Unwrapper};
 use fullbore_formats::vdif::{Found, Header, NOWHERE, SecondCount, Timeline};
+use fullbore_formats::vita49::index::{PacketIndexer, PacketReading};
 use fullbore_formats::{Damage, FILL};
 use fullbore_time::{Tai, frame_ns};
 
@@ -53,6 +54,8 @@ enum Numbering {
     Time { codec: FrameCodec, station: u16, threads: Vec<u16>, timeline: Timeline },
     /// By a field of the datagram.
     Field { field: Field, unwrapper: Unwrapper },
+    /// By the count and the time of VITA-49 packets of one kind and stream id.
+    Packets(PacketIndexer),
     /// By order of arrival.
     Arrival,
 }
@@ -137,6 +140,11 @@ impl FrameIndexer {
         Self::of(numbering, head_bytes, frame_bytes)
     }
 
+    /// Counts VITA-49 packets behind `head_bytes` bytes by their count and their time.
+    pub fn by_packet(packets: PacketIndexer, head_bytes: usize) -> Self {
+        Self::of(Numbering::Packets(packets), head_bytes, 0)
+    }
+
     /// Counts frames in order of arrival.
     pub fn by_arrival(head_bytes: usize, frame_bytes: usize) -> Self {
         let numbering = Numbering::Arrival;
@@ -145,9 +153,12 @@ impl FrameIndexer {
 
     /// Returns the count as named in the account.
     pub fn counted_by(&self) -> CountedBy {
-        match self.numbering {
+        match &self.numbering {
             Numbering::Time { .. } => CountedBy::FrameTime,
             Numbering::Field { .. } => CountedBy::SequenceField,
+            Numbering::Packets(packets) if !packets.is_data() => CountedBy::SequenceField,
+            Numbering::Packets(packets) if packets.is_timed() => CountedBy::FrameTime,
+            Numbering::Packets(_) => CountedBy::PacketCount,
             Numbering::Arrival => CountedBy::Nothing,
         }
     }
@@ -156,7 +167,7 @@ impl FrameIndexer {
     pub fn codec(&self) -> Option<FrameCodec> {
         match self.numbering {
             Numbering::Time { codec, .. } => Some(codec),
-            Numbering::Field { .. } | Numbering::Arrival => None,
+            Numbering::Field { .. } | Numbering::Packets(_) | Numbering::Arrival => None,
         }
     }
 
@@ -216,6 +227,15 @@ impl FrameIndexer {
                     IndexResult::Damaged { index }
                 }
             }
+            Numbering::Packets(packets) => match packets.read(frame, length) {
+                PacketReading::Whole { index, invalid } => {
+                    IndexResult::Frame { index: index.saturating_add(self.offset), invalid }
+                }
+                PacketReading::Damaged { index } => {
+                    IndexResult::Damaged { index: index.saturating_add(self.offset) }
+                }
+                PacketReading::Foreign => IndexResult::Foreign,
+            },
             Numbering::Arrival if self.frame_bytes == 0 || length == self.frame_bytes => {
                 IndexResult::Uncounted
             }
@@ -253,6 +273,7 @@ impl FrameIndexer {
                     unwrapper.observe(raw);
                 }
             }
+            Numbering::Packets(packets) => packets.learn(frame),
             Numbering::Arrival => {}
         }
     }
@@ -311,6 +332,9 @@ impl FrameIndexer {
     pub fn found(&mut self) -> Found {
         let numbers = self.packet_number.iter_mut().flat_map(|it| &mut it.counts);
         let mut sum = Found::default();
+        if let Numbering::Packets(packets) = &mut self.numbering {
+            sum.add(packets.found());
+        }
         for found in self.second_counts.iter_mut().chain(numbers).map(SecondCount::found) {
             sum.add(found);
         }
@@ -341,8 +365,16 @@ impl FrameIndexer {
         }
     }
 
+    /// True if a frame belongs to the VITA-49 packets that it counts.
+    pub fn is_of_packets(&self, frame: &[u8]) -> bool {
+        matches!(&self.numbering, Numbering::Packets(packets) if packets.owns(frame))
+    }
+
     /// Returns the time in a frame itself, if it is plausible.
     pub fn stamp(&self, frame: &[u8]) -> Option<Tai> {
+        if let Numbering::Packets(packets) = &self.numbering {
+            return packets.stamp(frame);
+        }
         let rate = self.timeline()?.frames_per_second()?;
         let header = self.codec()?.read(frame).filter(|header| !header.invalid())?;
         let number = u64::from(header.frame_number());
@@ -379,7 +411,7 @@ impl FrameIndexer {
                 let rate = timeline.frames_per_second();
                 Some((*codec, codec.fill_header(&neighbour, second, frame, rate)))
             }
-            Numbering::Field { .. } | Numbering::Arrival => None,
+            Numbering::Field { .. } | Numbering::Packets(_) | Numbering::Arrival => None,
         }
     }
 
@@ -394,7 +426,7 @@ impl FrameIndexer {
     fn timeline(&self) -> Option<&Timeline> {
         match &self.numbering {
             Numbering::Time { timeline, .. } => Some(timeline),
-            Numbering::Field { .. } | Numbering::Arrival => None,
+            Numbering::Field { .. } | Numbering::Packets(_) | Numbering::Arrival => None,
         }
     }
 

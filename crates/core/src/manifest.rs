@@ -158,6 +158,9 @@ pub enum Format {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         settings: Option<Box<Settings>>,
     },
+    /// Packets of VITA-49 as received, in order of arrival: the data of one stream id, or what describes the data.
+    #[serde(rename = "vita49")]
+    Vita49,
     /// Datagrams of any other kind.
     Raw,
     /// Frames that carry their own time, headers kept.
@@ -180,14 +183,14 @@ impl Format {
     pub fn codec(&self, near: Tai) -> Option<FrameCodec> {
         match self {
             Format::Frames { kind, .. } => Some(FrameCodec::new(*kind, near)),
-            Format::Panda { .. } | Format::Raw => None,
+            Format::Panda { .. } | Format::Vita49 | Format::Raw => None,
         }
     }
 
     /// The number by which frames of a source are counted that this version does not know.
     fn counted_by(&self) -> CountedBy {
         match self {
-            Format::Frames { .. } => CountedBy::FrameTime,
+            Format::Frames { .. } | Format::Vita49 => CountedBy::FrameTime,
             Format::Panda { .. } => CountedBy::ServerCount,
             Format::Raw => CountedBy::Nothing,
         }
@@ -235,7 +238,7 @@ impl Stream {
     pub fn frames_per_second_of_thread(&self) -> Option<u64> {
         match &self.format {
             Format::Frames { frames_per_second, .. } => *frames_per_second,
-            Format::Panda { .. } | Format::Raw => None,
+            Format::Panda { .. } | Format::Vita49 | Format::Raw => None,
         }
     }
 
@@ -250,6 +253,7 @@ impl Stream {
     pub fn counted_by(&self) -> CountedBy {
         match &self.format {
             Format::Frames { .. } if self.fill == Fill::Omit => CountedBy::FrameTime,
+            Format::Vita49 => CountedBy::FrameTime,
             Format::Panda { .. } => CountedBy::ServerCount,
             Format::Raw if self.is_of_bytes() => CountedBy::Bytes,
             Format::Raw if self.fill == Fill::Omit => CountedBy::Nothing,
@@ -264,7 +268,7 @@ impl Stream {
     pub fn frames_per_second(&self, account: &Account) -> Option<u64> {
         let listed = match &self.format {
             Format::Frames { threads, .. } => threads.len(),
-            Format::Panda { .. } | Format::Raw => 0,
+            Format::Panda { .. } | Format::Vita49 | Format::Raw => 0,
         };
         let threads = listed.max(account.flows.len()).max(1);
         self.frames_per_second_of_thread().map(|rate| rate.saturating_mul(threads as u64))

@@ -26,6 +26,7 @@ pub mod pcap;
 pub mod samples;
 pub mod sequence;
 pub mod vdif;
+pub mod vita49;
 
 /// The fill word for the payload of a missing frame; correlators know this word and skip it.
 pub const FILL: u32 = 0x1122_3344;

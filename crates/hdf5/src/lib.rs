@@ -173,7 +173,9 @@ impl Ending {
     ) -> Self {
         let ending = match format {
             Format::Panda { .. } => Ending::of_panda(format, account, lack.clone()),
-            Format::Frames { .. } | Format::Raw => Ending::of_frames(state, account),
+            Format::Frames { .. } | Format::Vita49 | Format::Raw => {
+                Ending::of_frames(state, account)
+            }
         };
         match lack {
             Some(lack) => {

@@ -612,13 +612,14 @@ const ENDINGS: [Ending; 6] = [
     Ending::Full,
     Ending::Failed,
 ];
-const COUNTED_BY: [CountedBy; 6] = [
+const COUNTED_BY: [CountedBy; 7] = [
     CountedBy::FrameTime,
     CountedBy::PacketNumber,
     CountedBy::SequenceField,
     CountedBy::ServerCount,
     CountedBy::Nothing,
     CountedBy::Bytes,
+    CountedBy::PacketCount,
 ];
 const VERDICTS: [Verdict; 4] =
     [Verdict::Unproven, Verdict::Proven, Verdict::Consistent, Verdict::Unexplained];

@@ -31,6 +31,11 @@ pub const PACKET_NUMBER_BYTES: u32 = 8;
 pub enum SourceFormat {
     /// One frame in each, with its own time.
     Frames(FrameKind),
+    /// One VITA-49 packet in each.
+    Vita49 {
+        /// True if the packets are checked by the rules of DIFI.
+        difi: bool,
+    },
     /// Any other data.
     Raw,
 }
@@ -105,7 +110,7 @@ impl UdpSource {
         parameter(
             "format",
             "vdif",
-            "vdif, vtp (vdif behind a packet number), mark5b or raw (any datagrams); default vdif",
+            "vdif, vtp (vdif behind a packet number), mark5b, vita49, difi or raw (any datagrams); default vdif",
         ),
         parameter(
             "frame",
@@ -165,7 +170,7 @@ impl UdpSource {
     /// Returns the number by which its frames are counted.
     pub fn counted_by(&self) -> CountedBy {
         match self.format {
-            SourceFormat::Frames(_) => CountedBy::FrameTime,
+            SourceFormat::Frames(_) | SourceFormat::Vita49 { .. } => CountedBy::FrameTime,
             SourceFormat::Raw if self.sequence.is_some() => CountedBy::SequenceField,
             SourceFormat::Raw => CountedBy::Nothing,
         }
@@ -211,6 +216,13 @@ impl UdpSource {
                 "the headers of VDIF frames describe the samples: omit `samples`",
             ));
         }
+        let vita49 = matches!(format, SourceFormat::Vita49 { .. });
+        let given = VDIF_ONLY.into_iter().find(|name| vita49 && query.text(name).is_some());
+        if let Some(name) = given {
+            return Err(together(format!(
+                "`{name}` is not for VITA-49: its packets carry their stream, count, time and length"
+            )));
+        }
         let packet_number = query.flag("psn")?.unwrap_or(vtp);
         if packet_number && format == SourceFormat::Raw {
             return Err(together("`psn` is for VDIF frames; for raw datagrams write seq=0:8:le"));
@@ -227,7 +239,8 @@ impl UdpSource {
                 "the packet number has {PACKET_NUMBER_BYTES} bytes, which are stripped: omit `strip={strip}`"
             )));
         }
-        let threads = query.value("threads", threads)?.unwrap_or(Threads::Together);
+        let usual = if vita49 { Threads::Split } else { Threads::Together };
+        let threads = query.value("threads", threads)?.unwrap_or(usual);
         if threads != Threads::Together && format == SourceFormat::Raw {
             return Err(together("`threads` is for VDIF frames: not with format=raw"));
         }
@@ -246,6 +259,7 @@ impl UdpSource {
         let size = FrameSize { frame, strip, format, mode };
         let default_fill = match format {
             SourceFormat::Frames(_) => Fill::Invalid,
+            SourceFormat::Vita49 { .. } => Fill::Omit,
             SourceFormat::Raw => Fill::Pattern(FILL),
         };
         let given_fill = query.value("fill", fill)?;
@@ -282,7 +296,7 @@ impl UdpSource {
             sender,
             format,
             frame_bytes: size.checked()?,
-            varying: frame == Some(FrameLength::Varying),
+            varying: vita49 || frame == Some(FrameLength::Varying),
             frames_per_second: size.frames_per_second(&query, &threads)?,
             mode,
             packet_number,
@@ -305,6 +319,9 @@ impl fmt::Display for UdpSource {
         self.endpoint.fmt(f)
     }
 }
+
+/// The parameters that VITA-49 packets make needless.
+const VDIF_ONLY: [&str; 8] = ["psn", "seq", "threads", "frame", "fps", "rate", "mode", "fill"];
 
 /// VDIF threads have ten bits.
 const HIGHEST_THREAD: u16 = 1023;
@@ -337,11 +354,13 @@ fn source_format(value: &str) -> Result<(SourceFormat, bool), String> {
     let name = value.to_ascii_lowercase();
     match (name.as_str(), FrameKind::named(&name)) {
         ("vtp", _) => Ok((SourceFormat::Frames(FrameKind::Vdif), true)),
+        ("vita49", _) => Ok((SourceFormat::Vita49 { difi: false }, false)),
+        ("difi", _) => Ok((SourceFormat::Vita49 { difi: true }, false)),
         ("raw", _) => Ok((SourceFormat::Raw, false)),
         (_, Some(kind)) => Ok((SourceFormat::Frames(kind), false)),
         (_, None) => {
             let names: Vec<&str> = FrameKind::ALL.iter().map(|kind| kind.name()).collect();
-            Err(format!("it is {}, vtp or raw", names.join(", ")))
+            Err(format!("it is {}, vtp, vita49, difi or raw", names.join(", ")))
         }
     }
 }

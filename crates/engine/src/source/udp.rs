@@ -64,6 +64,7 @@ impl Source for UdpSource {
                 derived: false,
                 threads: Vec::new(),
             },
+            SourceFormat::Vita49 { .. } => Format::Vita49,
             SourceFormat::Raw => Format::Raw,
         }
     }

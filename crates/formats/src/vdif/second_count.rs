@@ -33,6 +33,10 @@ pub struct Found {
     pub explained: u64,
     /// Frames with channels that have no data, by the mask of EDV 4.
     pub masked: u64,
+    /// Packets in whose trailer the sender says that it lost samples.
+    pub sample_loss: u64,
+    /// Packets in whose trailer the sender says that samples exceeded the range.
+    pub over_range: u64,
 }
 
 impl Found {
@@ -46,6 +50,8 @@ impl Found {
         self.disagreements += more.disagreements;
         self.explained += more.explained;
         self.masked += more.masked;
+        self.sample_loss += more.sample_loss;
+        self.over_range += more.over_range;
     }
 }
 

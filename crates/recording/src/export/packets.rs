@@ -83,7 +83,7 @@ pub fn export_packets(
     let failed = |source| ExportError::Packets { path: path.to_owned(), source };
     let file = File::create_new(path).map_err(failed)?;
     let mut out = BufWriter::with_capacity(1 << 20, file);
-    let written = write_all(&scan, &select, &mut out, &failed);
+    let written = write_all(&scan, &chosen, &mut out, &failed);
     let finished = written.and_then(|streams| out.flush().map(|()| streams).map_err(failed));
     if finished.is_err() {
         // The error says that there is no file.

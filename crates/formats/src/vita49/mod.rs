@@ -1,0 +1,29 @@
+//! VITA-49 packets (ANSI/VITA 49.0, 49.2) and DIFI packets (IEEE-ISTO 4900), read in place.
+//!
+//! ```text
+//! prologue (1 to 7 words)                              payload     trailer
+//! type, size, count │ stream id │ class id │ time      samples     1 word
+//! ────────────────────────────────────────────────────────────────────────► big-endian words of 32 bits
+//! ```
+//!
+//! | file | content |
+//! |---|---|
+//! | [`packet`] | the prologue, the payload and the trailer of any packet |
+//! | [`context`] | the fields of a context packet |
+//! | [`count`] | the index of a packet: its count modulo 16, extended by its time |
+//! | [`index`] | the packets of one kind and stream id, and the stream that stores them |
+//! | [`history`] | the values in context packets, and their changes |
+//! | [`difi`] | the rules that DIFI adds |
+//! | [`write`] | packets of data, context and version |
+
+pub mod context;
+pub mod count;
+pub mod difi;
+pub mod history;
+pub mod index;
+pub mod packet;
+pub mod write;
+
+pub use self::context::{Context, ContextError};
+pub use self::count::{Counted, PacketCounter};
+pub use self::packet::{ClassId, Fraction, Kind, Packet, PacketError, Prologue, Trailer};
