@@ -227,10 +227,9 @@ impl PacketFile {
     /// Packets that the capture lost, if the file says so.
     fn dropped(&self) -> Option<u64> {
         let values = self.statistics.values();
-        let counts = values.filter_map(|(interface, system)| {
-            (interface.is_some() || system.is_some())
-                .then(|| interface.unwrap_or(0).saturating_add(system.unwrap_or(0)))
-        });
+        let told = values.filter(|(interface, system)| interface.is_some() || system.is_some());
+        let counts = told
+            .map(|(interface, system)| interface.unwrap_or(0).saturating_add(system.unwrap_or(0)));
         counts
             .fold(None, |sum: Option<u64>, it| Some(sum.unwrap_or(0).saturating_add(it)))
             .or(self.told_drops)

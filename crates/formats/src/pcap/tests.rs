@@ -13,8 +13,11 @@ fn sample(port: u16, payload: &[u8]) -> Vec<u8> {
     udp_packet(address("192.0.2.1:1000"), to, &[payload]).unwrap()
 }
 
-/// Decodes a file that comes in pieces of this size. Returns packets with their times, drop counts, and the bytes left.
-fn decode(file: &[u8], piece: usize) -> Result<(Vec<(i128, Vec<u8>)>, Vec<Item>, usize), Error> {
+/// Packets with their times, drop counts, and the bytes left.
+type Decoded = (Vec<(i128, Vec<u8>)>, Vec<Item>, usize);
+
+/// Decodes a file that comes in pieces of this size.
+fn decode(file: &[u8], piece: usize) -> Result<Decoded, Error> {
     let (mut decoder, mut buffer, mut rest) = (Decoder::new(), Vec::new(), file);
     let (mut packets, mut drops) = (Vec::new(), Vec::new());
     loop {
