@@ -1,5 +1,7 @@
 //! `fullbore info`: describes a scan, its places, and its account.
 
+mod context;
+
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -545,6 +547,7 @@ fn in_full(scan: &Scan, info: &Info<'_>, gaps: usize) -> String {
         text += &described(stream);
         text += &scan.stream(stream.name.as_str()).map_or_else(String::new, came);
     }
+    text += &context::changes(scan);
     text.push('\n');
     text += &columns(&places_table(&info.places), 2);
     text.push('\n');

@@ -14,7 +14,7 @@
 //! | [`index`] | the packets of one kind and stream id, and the stream that stores them |
 //! | [`history`] | the values in context packets, and their changes |
 //! | [`difi`] | the rules that DIFI adds |
-//! | [`write`] | packets of data, context and version |
+//! | [`mod@write`] | packets of data, context and version |
 
 pub mod context;
 pub mod count;
