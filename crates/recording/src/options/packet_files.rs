@@ -85,6 +85,11 @@ fn of_port(
         let what = "`threads=split` is for sockets; for a packet capture leave it out, or list the threads";
         return Err(Error::Together { what: what.into() });
     }
+    if matches!(udp.format, SourceFormat::Vita49 { .. }) {
+        let what = "packets of VITA-49 are recorded from sockets, not from a packet capture: replay it with a tool such \
+                    as tcpreplay";
+        return Err(Error::Together { what: what.into() });
+    }
     endpoint.scheme = "pcap".into();
     endpoint.parameters.insert(0, ("port".into(), port.to_string()));
     udp.endpoint = endpoint;
@@ -126,7 +131,7 @@ fn ports_with_frames(path: &Path, source: &UdpSource) -> Result<Vec<u16>, Error>
         what: format!("{} cannot be read: {error}", path.display()),
     })?;
     let carries = |flow: &Flow| match source.format {
-        SourceFormat::Raw => true,
+        SourceFormat::Raw | SourceFormat::Vita49 { .. } => true,
         SourceFormat::Frames(kind) => {
             flow.format().is_some_and(|(found, numbered)| {
                 // Bytes that are stripped, and packets before segmentation, are left to the detection.

@@ -53,6 +53,12 @@ impl Payloads {
                     "samples of a PandA are columns: convert them to HDF5",
                 ));
             }
+            Format::Vita49 => {
+                return Err(refused(
+                    stream,
+                    "its packets have headers and trailers of their own; `cat` writes them whole",
+                ));
+            }
             Format::Raw => (None, None),
             Format::Frames { kind, frames_per_second, .. } => (Some(*kind), *frames_per_second),
         };
