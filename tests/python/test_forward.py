@@ -3,6 +3,7 @@
 import datetime
 import io
 import ipaddress
+import json
 import socket
 import ssl
 import threading
@@ -15,7 +16,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from fullbore import FOUND, GOOD, PATIENCE, Recording, accounts, free_port, free_ports, run
+from fullbore import FOUND, GOOD, PATIENCE, Recording, accounts, free_port, free_ports, run, text
+from test_documents import schema
 from test_schedule import Session, csv, utc
 
 FRAMES, FPS, SMALL = 6000, 2000, "block=256KiB"
@@ -42,6 +44,20 @@ def ended(recording):
     for it in told["streams"]:
         assert it["recorded"] == it["sent"] + it["skipped"] + it["refused"], it
     return {it["stream"]: it for it in told["streams"]}
+
+
+def is_kept(store, scan, told):
+    """The manifest has the counts of the end, `info` shows them, and the scan is still intact."""
+    (info,) = (json.loads(it) for it in run("info", scan, "--store", store, "--json").stdout.splitlines())
+    counts = ("stream", "to", "sent", "skipped", "refused", "reconnects")
+    kept = {it["stream"]: it for it in info["manifest"]["forwarded"]}
+    assert kept == {name: {key: it[key] for key in counts} for name, it in told.items()}
+    schema("manifest").validate(info["manifest"])
+    shown = text(run("info", scan, "--store", store).stdout)
+    for it in kept.values():
+        line = f"{it['stream']} sent on to {it['to']}: {it['sent']} frames sent, {it['skipped']} skipped"
+        assert line in " ".join(shown.split()), shown
+    assert json.loads(run("verify", scan, "--store", store, "--json").stdout.splitlines()[-1])["good"]
 
 
 def proven(sealed, frames):
@@ -71,6 +87,7 @@ def test_a_second_recorder_gets_the_same_frames(tmp_path):
     told = ended(sender)
     assert {it["to"] for it in told.values()} == {f"udp://127.0.0.1:{port}" for port in far}
     assert all((it["sent"], it["skipped"], it["refused"]) == (3000, 0, 0) for it in told.values()), told
+    is_kept(here, "test_near", told)
     for port, its in zip(ports, far):
         near = cat(here, f"test_near/{port}")
         assert near == b"".join(frames[port]) and near == cat(there, f"test_far/{its}")
@@ -96,6 +113,7 @@ def test_an_absent_destination_costs_the_recording_nothing(tmp_path, scheme):
     with Recording(source(port), store=here, options=options) as sender:
         record(port, sender, wire.run_of_frames(3000, FPS))
     (told,) = ended(sender).values()
+    is_kept(here, "test_one", {told["stream"]: told})
     if scheme == "tcp":
         assert (told["sent"], told["skipped"]) == (0, 3000)
     else:

@@ -425,6 +425,23 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+/// What was sent on of a stream while it was recorded, in frames.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forwarded {
+    /// The stream.
+    pub stream: String,
+    /// The destination.
+    pub to: String,
+    /// Frames that the kernel took.
+    pub sent: u64,
+    /// Frames that were not sent: the sender was behind, or the destination was not reached.
+    pub skipped: u64,
+    /// Frames that the network refused.
+    pub refused: u64,
+    /// Connections that were made again after one was lost.
+    pub reconnects: u64,
+}
+
 /// A scan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
@@ -466,6 +483,9 @@ pub struct Manifest {
     /// Markers that users set, in the order of time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub markers: Vec<Marker>,
+    /// The streams that were sent on. The recorder adds them after the seal, when their last frames are sent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forwarded: Vec<Forwarded>,
     /// The origin, if this is a copy that another site sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copied: Option<Copied>,
@@ -580,6 +600,7 @@ mod tests {
             away: away.collect(),
             streams: Vec::new(),
             markers: Vec::new(),
+            forwarded: Vec::new(),
             copied: None,
         }
     }
@@ -596,6 +617,17 @@ mod tests {
         let older = text.replace("\"host_setup\":", "\"rig\":");
         assert_ne!(older, text);
         assert_eq!(serde_json::from_str::<Manifest>(&older).unwrap(), newer);
+    }
+
+    #[test]
+    fn a_manifest_without_counts_of_forwarding_is_read_and_written_as_before() {
+        let plain = sealed(None, None, &[]);
+        let json = plain.to_json();
+        assert!(!String::from_utf8_lossy(&json).contains("forwarded"));
+        assert_eq!(Manifest::from_json(&json).unwrap(), plain);
+        let forwarded = vec![Forwarded { stream: "a".into(), ..Forwarded::default() }];
+        let counted = Manifest { forwarded, ..plain };
+        assert_eq!(Manifest::from_json(&counted.to_json()).unwrap(), counted);
     }
 
     #[test]

@@ -374,25 +374,37 @@ pub fn file_of(directory: &Path) -> PathBuf {
 /// Copies the markers of the files into the manifests of a sealed scan. For a scan that is being recorded, the recorder
 /// does so; for an unsealed one, `recover`.
 fn take_into_manifest(roots: &[PathBuf], name: &ScanName) -> Result<(), Error> {
+    // Readers find the marker in the file if no lock is to be had, and sealing copies it into the manifest.
+    amend(roots, name, |_| ()).map(drop)
+}
+
+/// Changes the manifests of a sealed scan under their locks, and copies the markers of the files into them. Returns false
+/// if the scan is not sealed, or its locks were held for 10 s.
+pub fn amend(
+    roots: &[PathBuf],
+    name: &ScanName,
+    change: impl Fn(&mut Manifest),
+) -> Result<bool, Error> {
     let until = Instant::now() + UNTIL_FREE;
     loop {
         let inventory = Inventory::take(roots, name)?;
-        if inventory.manifest.state == State::Recording
-            || inventory.manifest.markers == inventory.markers
-        {
-            return Ok(());
+        if inventory.manifest.state == State::Recording {
+            return Ok(false);
+        }
+        if amended(&inventory, &change) == inventory.manifest {
+            return Ok(true);
         }
         match lock_all(&inventory) {
             Ok(mut locks) => {
                 // The process that held the lock may have changed the manifests.
                 let inventory = Inventory::take(roots, name)?;
-                if inventory.manifest.state != State::Recording {
-                    put_manifests(&inventory, &mut locks)?;
+                let is_over = inventory.manifest.state != State::Recording;
+                if is_over {
+                    put_manifests(&inventory, &amended(&inventory, &change), &mut locks)?;
                 }
-                return Ok(());
+                return Ok(is_over);
             }
-            // Readers find the marker in the file anyway, and sealing copies it into the manifest.
-            Err(lock::Error::Held { .. }) if Instant::now() >= until => return Ok(()),
+            Err(lock::Error::Held { .. }) if Instant::now() >= until => return Ok(false),
             // No lock can be waited for with a limit.
             Err(lock::Error::Held { .. }) => std::thread::sleep(LOOK / 10),
             Err(error) => return Err(error.into()),
@@ -400,13 +412,23 @@ fn take_into_manifest(roots: &[PathBuf], name: &ScanName) -> Result<(), Error> {
     }
 }
 
+fn amended(inventory: &Inventory, change: &impl Fn(&mut Manifest)) -> Manifest {
+    let mut manifest =
+        Manifest { markers: inventory.markers.clone(), ..inventory.manifest.clone() };
+    change(&mut manifest);
+    manifest
+}
+
 fn lock_all(inventory: &Inventory) -> Result<Vec<ScanLock>, lock::Error> {
     let readable = inventory.holdings.iter().filter(|holding| holding.manifest.get().is_some());
     readable.map(|holding| ScanLock::take(&holding.side(MANIFEST_FILE))).collect()
 }
 
-fn put_manifests(inventory: &Inventory, locks: &mut [ScanLock]) -> Result<(), Error> {
-    let manifest = Manifest { markers: inventory.markers.clone(), ..inventory.manifest.clone() };
+fn put_manifests(
+    inventory: &Inventory,
+    manifest: &Manifest,
+    locks: &mut [ScanLock],
+) -> Result<(), Error> {
     let json = manifest.to_json();
     for holding in &inventory.holdings {
         let path = holding.side(MANIFEST_FILE);
@@ -422,8 +444,36 @@ fn put_manifests(inventory: &Inventory, locks: &mut [ScanLock]) -> Result<(), Er
 
 #[cfg(test)]
 mod tests {
+    use fullbore_core::manifest::Forwarded;
+
     use super::*;
     use crate::testing::{Laid, Store, StreamPlan, start};
+
+    #[test]
+    fn the_manifests_of_all_members_are_amended_and_those_of_a_recording_are_not() {
+        let store = Store::new(2);
+        let laid = store.lay_down("r1_a", &[StreamPlan::vdif("a"), StreamPlan::vdif("b")]);
+        let forwarded = vec![Forwarded { stream: "a".into(), sent: 7, ..Forwarded::default() }];
+        let change = |manifest: &mut Manifest| manifest.forwarded.clone_from(&forwarded);
+        let held = ScanLock::take(&laid.manifest_path(1, 1)).unwrap();
+        std::thread::scope(|scope| {
+            let amended = scope.spawn(|| amend(&store.roots(), &laid.manifest.scan, change));
+            std::thread::sleep(LOOK);
+            drop(held);
+            assert!(amended.join().unwrap().unwrap());
+        });
+        let inventory = Inventory::take(&store.roots(), &laid.manifest.scan).unwrap();
+        assert!(inventory.holdings.len() > 1);
+        for holding in &inventory.holdings {
+            assert_eq!(holding.manifest.get().unwrap().forwarded, forwarded);
+        }
+        let running = store.lay_down("r1_b", &[StreamPlan::vdif("a")]);
+        let manifest = Manifest { state: State::Recording, ..running.manifest.clone() };
+        for member in 0..2 {
+            std::fs::write(running.manifest_path(0, member), manifest.to_json()).unwrap();
+        }
+        assert!(!amend(&store.roots(), &manifest.scan, change).unwrap());
+    }
 
     fn text(words: &str) -> Text {
         Text::typed(words).unwrap()

@@ -397,6 +397,7 @@ impl Store {
             away: Vec::new(),
             streams: plans.iter().zip(made).map(|(plan, made)| stream(plan, made)).collect(),
             markers: Vec::new(),
+            forwarded: Vec::new(),
             copied: None,
         }
     }

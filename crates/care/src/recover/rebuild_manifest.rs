@@ -527,6 +527,7 @@ fn manifest(found: &FoundScan, scan: &ScanName, uuid: Uuid, remnants: &[Remnant]
         away: Vec::new(),
         streams,
         markers: markers::of_holdings(&found.holdings),
+        forwarded: Vec::new(),
         copied: None,
     };
     let spans: Vec<Span> = remnants.iter().map(|remnant| remnant.span).collect();

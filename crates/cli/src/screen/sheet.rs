@@ -206,9 +206,12 @@ fn lines(event: &Event) -> Vec<String> {
 
 /// A stream that was sent on.
 fn forwarded(it: &ForwardCounts) -> String {
-    let ForwardCounts { stream, to, sent, skipped, refused, unreachable, .. } = it;
+    let ForwardCounts { stream, to, sent, skipped, refused, reconnects, unreachable, .. } = it;
     let mut line =
         format!("{stream} to {to}: {sent} frames sent, {skipped} skipped, {refused} refused");
+    if *reconnects > 0 {
+        line += &format!(", connected again {}", count(*reconnects as usize, "time"));
+    }
     if *unreachable > 0 {
         line += "; nothing listens there";
     }

@@ -9,7 +9,9 @@ use fullbore_care::verify;
 use fullbore_core::account::Account;
 use fullbore_core::completeness::{Completeness, counted, grouped};
 use fullbore_core::device::DeviceEnd;
-use fullbore_core::manifest::{AbsentMember, Copied, Fill, Format, Manifest, State, Stream, Times};
+use fullbore_core::manifest::{
+    AbsentMember, Copied, Fill, Format, Forwarded, Manifest, State, Stream, Times,
+};
 use fullbore_core::marker::{Marker, Position};
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::redundancy::{Followed, Redundancy};
@@ -422,6 +424,11 @@ fn facts(scan: &Scan, info: &Info<'_>) -> Vec<String> {
     if info.markers.len() > LISTED {
         facts.push(format!("{} are in --full", count(info.markers.len() - LISTED, "more mark")));
     }
+    facts.extend(manifest.forwarded.iter().take(LISTED).map(forwarded));
+    if manifest.forwarded.len() > LISTED {
+        let more = count(manifest.forwarded.len() - LISTED, "more stream");
+        facts.push(format!("{more} sent on are in --json"));
+    }
     facts.extend(info.copies.iter().take(LISTED).map(copied));
     if info.copies.len() > LISTED {
         let more = info.copies.len() - LISTED;
@@ -574,6 +581,19 @@ fn copied(copy: &CopyJson) -> String {
     };
     let (host, at, bytes) = (&receipt.host, receipt.at, ByteSize(receipt.bytes));
     format!("copy on {host} since {at:.3}, {bytes}, {whether}")
+}
+
+/// A stream that was sent on. The manifest of a copy may quote anything.
+fn forwarded(it: &Forwarded) -> String {
+    let Forwarded { stream, to, sent, skipped, refused, reconnects } = it;
+    let again = match reconnects {
+        0 => String::new(),
+        times => format!(", connected again {}", count(*times as usize, "time")),
+    };
+    let line = format!(
+        "{stream} sent on to {to}: {sent} frames sent, {skipped} skipped, {refused} refused{again}"
+    );
+    line.chars().map(|it| if it.is_control() { '\u{fffd}' } else { it }).collect()
 }
 
 /// All markers of the shown streams, with the positions of the streams as far as they are known.

@@ -77,6 +77,8 @@ pub struct ForwardCounts {
     pub skipped: u64,
     /// Frames that the network refused.
     pub refused: u64,
+    /// Connections that were made again after one was lost.
+    pub reconnects: u64,
     /// Reports of the destination that nothing listens there. The frames count as sent.
     pub unreachable: u64,
     /// The last reason for which the destination was not reached, if it is not.
@@ -278,6 +280,8 @@ struct Line {
     waiting: Arc<AtomicUsize>,
     socket: Option<Socket>,
     tried: Option<Instant>,
+    /// True once there has been a socket.
+    connected: bool,
     /// Packet number of the next frame.
     number: u64,
     /// The arrival of the first block, and frames since then.
@@ -286,7 +290,16 @@ struct Line {
 
 impl Line {
     fn new(connector: Connector, shared: Arc<Shared>, waiting: Arc<AtomicUsize>) -> Self {
-        Self { connector, shared, waiting, socket: None, tried: None, number: 0, since: None }
+        Self {
+            connector,
+            shared,
+            waiting,
+            socket: None,
+            tried: None,
+            connected: false,
+            number: 0,
+            since: None,
+        }
     }
 
     /// Sends blocks until no more can come.
@@ -371,7 +384,11 @@ impl Line {
         } else if self.socket.is_none() && self.tried.is_none_or(|it| it.elapsed() >= RETRY) {
             self.tried = Some(Instant::now());
             match self.connector.connect() {
-                Ok(socket) => self.socket = Some(socket),
+                Ok(socket) => {
+                    self.socket = Some(socket);
+                    let again = std::mem::replace(&mut self.connected, true);
+                    self.shared.count(id, |counts| counts.reconnects += u64::from(again));
+                }
                 Err(error) => {
                     self.shared.count(id, |counts| counts.problem = Some(explained_by(&error)));
                 }

@@ -92,6 +92,7 @@ impl ActiveScan {
             away: Vec::new(),
             streams,
             markers: Vec::new(),
+            forwarded: Vec::new(),
             copied: None,
         };
         let sinks = sinks.plan_scan(&mut manifest, failures);
