@@ -122,13 +122,13 @@ fn find(text: &str, host: &str) -> Option<(String, String)> {
         .filter(|line| !line.trim_start().starts_with('#'))
         .flat_map(str::split_whitespace)
         .collect();
-    let (mut wanted, mut user, mut password) = (false, None, None);
+    let (mut wanted, mut user, mut password) = (false, None::<&str>, None::<&str>);
     let mut rest = words.into_iter();
     while let Some(word) = rest.next() {
         match word {
             "machine" | "default" => {
-                if let (true, Some(user), Some(password)) = (wanted, &user, &password) {
-                    return Some((str::to_owned(user), str::to_owned(password)));
+                if let (true, Some(user), Some(password)) = (wanted, user, password) {
+                    return Some((user.to_owned(), password.to_owned()));
                 }
                 let is_host = |it: &str| it.eq_ignore_ascii_case(host);
                 wanted = word == "default" || rest.next().is_some_and(is_host);
