@@ -1,0 +1,102 @@
+"""Copies at `gs://` and `az://`: Google's XML interface, which is that of S3, and Azurite, Microsoft's own emulator."""
+
+import os
+import shutil
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+from fullbore import INTACT, Scan, free_ports
+from test_objects import boto3, site, wait_for
+from test_transfer import is_the_same, record
+
+AZURITE = shutil.which(os.environ.get("FULLBORE_AZURITE", "azurite-blob"))
+
+
+def serve(command, url, env=None):
+    server = subprocess.Popen(
+        command, env={**os.environ, **(env or {})}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        wait_for(url, server)
+        yield url
+    finally:
+        server.terminate()
+        server.wait()
+
+
+@pytest.fixture(scope="module")
+def google():
+    """A server of the XML interface. moto takes Google's requests, because they are those of S3 without its headers."""
+    (port,) = free_ports(1)
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    for url in serve(command, f"http://127.0.0.1:{port}"):
+        keys = {"aws_access_key_id": "a", "aws_secret_access_key": "b", "region_name": "us-east-1"}
+        boto3.client("s3", endpoint_url=url, **keys).create_bucket(Bucket="scans")
+        yield url
+
+
+@pytest.fixture(scope="module")
+def azure(tmp_path_factory):
+    if not AZURITE:
+        pytest.skip("azurite is not here (npm install azurite; FULLBORE_AZURITE=…/azurite-blob)")
+    (port,) = free_ports(1)
+    place = tmp_path_factory.mktemp("azurite")
+    command = [AZURITE, "--blobPort", str(port), "--location", str(place), "--silent", "--skipApiVersionCheck"]
+    yield from serve(command, f"http://127.0.0.1:{port}")
+
+
+def round_trip(tmp_path, place, env):
+    """Sends a scan, reads it in place, and brings it back."""
+    station, archive = site(tmp_path, "station"), site(tmp_path, "archive")
+    station.env |= env
+    archive.env |= env
+    scan = record(station, drop=1e-3, drop_run=3)
+    sent = station.ask("send", scan, place)
+    assert sent["complete"] and sent["read_back"]
+    assert station.ask("send", scan, place)["carried_bytes"] < 100_000
+    verified = station.ask("verify", f"{place}/{scan}", code=INTACT)
+    assert verified["good"] and verified["bytes"] == sent["bytes"]
+    assert [it["scan"] for it in station.ask("ls", place) if it["complete"]] == [scan]
+    for name in (directory.split("_ds")[1] for directory in Scan(scan, station.store).streams):
+        here = subprocess.run(station.command("cat", f"{scan}/{name}"), env=station.env, capture_output=True, check=True)
+        far = station.command("cat", f"{place}/{scan}", "--stream", name)
+        assert subprocess.run(far, env=station.env, capture_output=True, check=True).stdout == here.stdout
+    archive.ask("receive", "--from", place, scan)
+    is_the_same(station, archive, scan)
+    return station, scan
+
+
+def test_google_cloud_storage_takes_a_copy_and_gives_it_back(tmp_path, google):
+    env = {"GOOGLE_BASE_URL": google, "GOOGLE_SKIP_SIGNATURE": "true", "GOOGLE_ALLOW_HTTP": "true"}
+    station, scan = round_trip(tmp_path, "gs://scans/2026", env)
+    # A plain GET sees the chunk files.
+    (chunk, *_) = next(iter(Scan(scan, station.store).streams.values()))
+    with urllib.request.urlopen(f"{google}/scans/2026/{scan}/{chunk.parent.name}/{chunk.name}") as answer:
+        assert answer.read() == chunk.read_bytes()
+
+
+def test_azure_takes_a_copy_and_gives_it_back(tmp_path, azure):
+    env = {"AZURE_STORAGE_USE_EMULATOR": "true", "AZURITE_BLOB_STORAGE_URL": azure}
+    create_container(azure, "scans")
+    round_trip(tmp_path, "az://scans/2026", env)
+
+
+def create_container(url, name):
+    """Makes a container, which `send` does not: a request signed with the key that every Azurite has."""
+    import base64
+    import hashlib
+    import hmac
+    from email.utils import formatdate
+
+    account = "devstoreaccount1"
+    key = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+    date = formatdate(usegmt=True)
+    headers = {"x-ms-date": date, "x-ms-version": "2021-08-06"}
+    lines = ["PUT", *[""] * 11, *(f"{it}:{value}" for it, value in sorted(headers.items()))]
+    lines.append(f"/{account}/{account}/{name}\nrestype:container")
+    signature = hmac.new(base64.b64decode(key), "\n".join(lines).encode(), hashlib.sha256).digest()
+    headers["Authorization"] = f"SharedKey {account}:{base64.b64encode(signature).decode()}"
+    request = urllib.request.Request(f"{url}/{account}/{name}?restype=container", method="PUT", headers=headers)
+    urllib.request.urlopen(request).close()
