@@ -5,13 +5,16 @@ import shutil
 import subprocess
 import sys
 import urllib.request
+from pathlib import Path
 
 import pytest
 from fullbore import INTACT, Scan, free_ports
 from test_objects import boto3, site, wait_for
 from test_transfer import is_the_same, record
 
-AZURITE = shutil.which(os.environ.get("FULLBORE_AZURITE", "azurite-blob"))
+# `make` installs it beside Python.
+PLACES = f"{Path(sys.prefix)}/azurite/node_modules/.bin:{os.environ['PATH']}"
+AZURITE = shutil.which(os.environ.get("FULLBORE_AZURITE", "azurite-blob"), path=PLACES)
 
 
 def serve(command, url, env=None):
