@@ -2,19 +2,26 @@
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import urllib.request
 from pathlib import Path
 
 import pytest
-from fullbore import INTACT, Scan, free_ports
+from fullbore import INTACT, Scan
 from test_objects import boto3, site, wait_for
 from test_transfer import is_the_same, record
 
 # `make` installs it beside Python.
 PLACES = f"{Path(sys.prefix)}/azurite/node_modules/.bin:{os.environ['PATH']}"
 AZURITE = shutil.which(os.environ.get("FULLBORE_AZURITE", "azurite-blob"), path=PLACES)
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
 
 
 def serve(command, url, env=None):
@@ -32,7 +39,7 @@ def serve(command, url, env=None):
 @pytest.fixture(scope="module")
 def google():
     """A server of the XML interface. moto takes Google's requests, because they are those of S3 without its headers."""
-    (port,) = free_ports(1)
+    port = free_port()
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     for url in serve(command, f"http://127.0.0.1:{port}"):
         keys = {"aws_access_key_id": "a", "aws_secret_access_key": "b", "region_name": "us-east-1"}
@@ -44,7 +51,7 @@ def google():
 def azure(tmp_path_factory):
     if not AZURITE:
         pytest.skip("azurite is not here (npm install azurite; FULLBORE_AZURITE=…/azurite-blob)")
-    (port,) = free_ports(1)
+    port = free_port()
     place = tmp_path_factory.mktemp("azurite")
     command = [AZURITE, "--blobPort", str(port), "--location", str(place), "--silent", "--skipApiVersionCheck"]
     yield from serve(command, f"http://127.0.0.1:{port}")

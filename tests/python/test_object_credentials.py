@@ -81,6 +81,7 @@ class Guarded(Dav):
 
 @pytest.fixture
 def guarded():
+    Guarded.files = {}
     server = ThreadingHTTPServer(("127.0.0.1", 0), Guarded)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/dav"
