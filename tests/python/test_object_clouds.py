@@ -62,7 +62,7 @@ def round_trip(tmp_path, place, env):
     station, archive = site(tmp_path, "station"), site(tmp_path, "archive")
     station.env |= env
     archive.env |= env
-    scan = record(station, drop=1e-3, drop_run=3)
+    scan = record(station, ports=2, frames=1000, drop=3e-3, drop_run=3)
     sent = station.ask("send", scan, place)
     assert sent["complete"] and sent["read_back"]
     assert station.ask("send", scan, place)["carried_bytes"] < 100_000
