@@ -25,7 +25,7 @@ demo: release $(VENV)/tests ## The main job in under a minute: record, verify an
 	$(RELEASE) demo --sample "$$($(VENV)/bin/python -c 'import baseband.data; print(baseband.data.SAMPLE_VDIF)')" $(DEMO)
 
 # The commands are tested with the binary that `cargo test` builds for its own tests of them, so there is one build.
-test: rust $(VENV)/tests $(VENV)/s3s-fs ## All tests but the long ones.
+test: rust $(VENV)/tests $(VENV)/s3s-fs $(VENV)/azurite ## All tests but the long ones.
 	$(CARGO) test --workspace --locked
 	FULLBORE=$(DEBUG) $(BESIDE) "not slow and not alone"
 	FULLBORE=$(DEBUG) $(PYTEST) -rs -m "not slow and alone"
@@ -118,6 +118,12 @@ $(VENV)/s3s-fs: | $(VENV)/bin/python rust
 	@$(CARGO) install --quiet --locked --debug --features binary --root $(VENV) --no-track \
 	    s3s-fs@0.13.0-alpha.3 || echo "s3s-fs could not be built: tests of object stores use moto alone"
 	@touch $@
+
+# Microsoft's emulator of Azure Blob Storage, for tests. Without it, the test of `az://` is skipped.
+$(VENV)/azurite: | $(VENV)/bin/python
+	@npm install --silent --no-audit --no-fund --prefix $@ azurite@3.37.0 || \
+	    echo "azurite could not be installed with npm: the test of az:// is skipped"
+	@mkdir -p $@
 
 $(VENV)/docs: docs/requirements.txt | $(VENV)/bin/python
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<

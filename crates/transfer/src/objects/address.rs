@@ -12,10 +12,16 @@ use url::Url;
 const SCHEMES: [&str; 11] =
     ["s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss", "http", "https", "file"];
 
-/// A place in an object store.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Parameters of signatures that hold for one object: S3, its older form, and Google Cloud Storage.
+const OF_ONE_OBJECT: [&str; 4] =
+    ["x-amz-signature", "awsaccesskeyid", "x-goog-signature", "googleaccessid"];
+
+/// A place in an object store. Its texts do not have its signature, which is a secret.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Address {
     url: Url,
+    /// The query that each request carries, if the address is signed.
+    signature: Option<String>,
 }
 
 /// A text that is no address of an object store.
@@ -45,7 +51,12 @@ impl Address {
         ObjectStoreScheme::parse(&self.url).map(|(_, path)| path).unwrap_or_default()
     }
 
-    /// The URL of the store itself.
+    /// The query that each request carries.
+    pub(super) fn signature(&self) -> Option<&str> {
+        self.signature.as_deref()
+    }
+
+    /// The URL, without signature.
     pub(super) fn url(&self) -> &Url {
         &self.url
     }
@@ -59,7 +70,7 @@ impl Address {
         let scan = scan.map_err(|_| wrong("the name of a scan is missing at its end"))?;
         let mut url = self.url.clone();
         url.set_path(before);
-        Ok((Address { url }, scan))
+        Ok((Address { url, signature: self.signature.clone() }, scan))
     }
 }
 
@@ -67,22 +78,58 @@ impl FromStr for Address {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
-        let wrong = |why: String| AddressError { text: text.to_owned(), why };
+        // The query may be a signature, which is not for messages.
+        let shown = text.split_once('?').map_or(text, |(before, _)| before);
+        let wrong = |why: String| AddressError { text: shown.to_owned(), why };
         if !Self::is_meant(text) {
             return Err(wrong(format!("it begins with one of {}", SCHEMES.join("://, "))));
         }
-        let url = Url::parse(text).map_err(|error| wrong(error.to_string()))?;
+        let mut url = Url::parse(text).map_err(|error| wrong(error.to_string()))?;
         if !url.username().is_empty() || url.password().is_some() {
-            let why = "it contains a password; credentials come from the environment";
+            let why = "it contains a password; credentials come from the environment or a file";
             return Err(wrong(why.to_owned()));
         }
-        if url.query().is_some() || url.fragment().is_some() {
-            return Err(wrong(
-                "it has a query: signed addresses of single objects cannot hold a scan".to_owned(),
-            ));
+        if url.fragment().is_some() {
+            return Err(wrong("it has a `#`".to_owned()));
         }
-        ObjectStoreScheme::parse(&url).map_err(|error| wrong(error.to_string()))?;
-        Ok(Self { url })
+        let signature = url.query().map(str::to_owned);
+        url.set_query(None);
+        let (scheme, _) =
+            ObjectStoreScheme::parse(&url).map_err(|error| wrong(error.to_string()))?;
+        if let Some(query) = &signature {
+            check_signature(&url, &scheme, query).map_err(|why| wrong(why.to_owned()))?;
+        }
+        Ok(Self { url, signature })
+    }
+}
+
+/// Refuses a signature that does not hold for all objects of a scan.
+fn check_signature(url: &Url, scheme: &ObjectStoreScheme, query: &str) -> Result<(), &'static str> {
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err("only an http or https address is signed by a query");
+    }
+    let value_of = |wanted: &str| {
+        let mut pairs = url::form_urlencoded::parse(query.as_bytes());
+        pairs
+            .find(|(name, _)| name.eq_ignore_ascii_case(wanted))
+            .map(|(_, value)| value.into_owned())
+    };
+    let of_one_blob = value_of("sr").is_some_and(|it| it.eq_ignore_ascii_case("b"));
+    if of_one_blob || OF_ONE_OBJECT.iter().any(|it| value_of(it).is_some()) {
+        return Err(
+            "its signature holds for one object, and a scan has many; it needs a signature of a container or \
+                    directory (Azure), or of a policy (CloudFront), or credentials",
+        );
+    }
+    if *scheme == ObjectStoreScheme::AmazonS3 {
+        return Err("a store with the interface of S3 signs single objects only; use credentials");
+    }
+    Ok(())
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Address({self})")
     }
 }
 
@@ -115,9 +162,40 @@ mod tests {
             "r1234_no0001",
             "s3://",
             "https://me:secret@host/x",
-            "https://host/x?sig=1",
+            "s3://bucket/x?versionId=1",
+            "https://host/x#y",
         ] {
             assert!(text.parse::<Address>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_signature_of_one_object_is_refused_and_not_repeated() {
+        for text in [
+            "https://host/scans/r1_one?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Signature=5ec2e7",
+            "https://host/scans/r1_one?AWSAccessKeyId=A&Expires=1&Signature=5ec2e7",
+            "https://storage.googleapis.com/b/r1_one?X-Goog-Signature=5ec2e7",
+            "https://me.blob.core.windows.net/c/r1_one?sv=2024&sr=b&sig=5ec2e7",
+            "https://bucket.s3.amazonaws.com/r1_one?x=5ec2e7",
+        ] {
+            let error = text.parse::<Address>().unwrap_err().to_string();
+            assert!(error.contains("single objects") || error.contains("one object"), "{error}");
+            assert!(!error.contains("5ec2e7"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_signature_of_a_directory_stays_with_its_place_and_out_of_texts() {
+        for text in [
+            "https://me.blob.core.windows.net/c/2026/r1_one?sv=2024&sr=c&sig=5ec2e7",
+            "https://cdn.example.org/2026/r1_one?Policy=p&Signature=5ec2e7&Key-Pair-Id=k",
+        ] {
+            let address: Address = text.parse().unwrap();
+            let (place, scan) = address.split_scan().unwrap();
+            assert_eq!(place.signature(), text.split_once('?').map(|it| it.1));
+            assert_eq!((place.base().as_ref(), scan.to_string().as_str()), ("2026", "r1_one"));
+            let texts = format!("{address} {address:?} {place} {place:?} {}", place.url());
+            assert!(!texts.contains("5ec2e7"), "{texts}");
         }
     }
 

@@ -15,14 +15,17 @@ use object_store::local::LocalFileSystem;
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{
-    BackoffConfig, ClientConfigKey, ClientOptions, ObjectStore, ObjectStoreExt as _,
+    BackoffConfig, ClientConfigKey, ClientOptions, HeaderMap, ObjectStore, ObjectStoreExt as _,
     ObjectStoreScheme, PutPayload, RetryConfig,
 };
+use reqwest::header::AUTHORIZATION;
 use tokio::runtime::Runtime;
 use url::Position;
 
 use super::address::Address;
+use super::aws_profile::{AwsProfile, ENDPOINTS};
 use super::error::{ObjectError, Trouble};
+use super::http_login;
 use super::tree::LARGEST;
 use super::upload::Upload;
 use crate::governor;
@@ -74,10 +77,16 @@ impl fmt::Debug for Bucket {
 
 impl Bucket {
     /// Prepares requests to a store. `patience` is the time during which a failed request is repeated. Credentials are
-    /// those of the environment.
+    /// those of the environment, or of the files of [`aws_profile`] and [`http_login`].
+    ///
+    /// [`aws_profile`]: super::aws_profile
+    /// [`http_login`]: super::http_login
     pub fn open(address: Address, patience: Duration) -> Result<Self, ObjectError> {
         install_tls();
-        if address.scheme() == ObjectStoreScheme::AmazonS3 && is_plain_and_not_allowed() {
+        let login = Login::of(&address)?;
+        if address.scheme() == ObjectStoreScheme::AmazonS3
+            && is_plain_and_not_allowed(login.profile.endpoint())
+        {
             let why = "its endpoint does not use TLS".to_owned();
             let address = address.to_string();
             return Err(ObjectError::Store { address, trouble: Trouble::PlainHttp, why });
@@ -94,7 +103,7 @@ impl Bucket {
             // The stores start tasks of their own.
             let _entered = runtime.enter();
             let build = |time| {
-                let built = build(&address, time);
+                let built = build(&address, &login, time);
                 built.map_err(|error| ObjectError::of_store(address.to_string(), &error))
             };
             (address.base(), build(patience.min(LONGEST_RETRY))?, build(patience.min(FIRST))?)
@@ -110,6 +119,15 @@ impl Bucket {
     /// True if the store itself checks what it is sent against a checksum.
     pub fn checks_uploads(&self) -> bool {
         self.address.scheme() == ObjectStoreScheme::AmazonS3
+    }
+
+    /// Refuses what a signed address of a server is not for: listing and writing.
+    pub(super) fn refuse_signed(&self) -> Result<(), ObjectError> {
+        let is_http = self.address.scheme() == ObjectStoreScheme::Http;
+        if is_http && self.address.signature().is_some() {
+            return Err(ObjectError::Signed { address: self.address.to_string() });
+        }
+        Ok(())
     }
 
     /// True if objects can be put in parts.
@@ -235,6 +253,7 @@ impl Bucket {
 
     /// Lists the names directly below this place that have objects below them.
     pub(super) fn folders(&self) -> Result<Vec<String>, ObjectError> {
+        self.refuse_signed()?;
         let prefix = Some(&self.base).filter(|base| !base.as_ref().is_empty());
         let listed = self.runtime.block_on(self.first.list_with_delimiter(prefix));
         let folders = match listed {
@@ -279,11 +298,36 @@ impl Bucket {
     }
 }
 
+/// Credentials that `object_store` does not look for itself.
+#[derive(Default)]
+struct Login {
+    /// For S3.
+    profile: AwsProfile,
+    /// For a server that speaks HTTP.
+    headers: HeaderMap,
+}
+
+impl Login {
+    fn of(address: &Address) -> Result<Self, ObjectError> {
+        let mut login = Self::default();
+        match address.scheme() {
+            ObjectStoreScheme::AmazonS3 => login.profile = AwsProfile::of_environment()?,
+            ObjectStoreScheme::Http if address.signature().is_none() => {
+                if let Some(value) = http_login::header(address.url())? {
+                    login.headers.insert(AUTHORIZATION, value);
+                }
+            }
+            _ => {}
+        }
+        Ok(login)
+    }
+}
+
 /// True if the endpoint of S3 is not encrypted, and the environment does not permit that.
-fn is_plain_and_not_allowed() -> bool {
+fn is_plain_and_not_allowed(of_profile: Option<&str>) -> bool {
     let of = |name: &str| std::env::var(name).unwrap_or_default().to_ascii_lowercase();
-    let endpoints = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"];
-    let plain = endpoints.iter().any(|name| of(name).starts_with("http://"));
+    let plain = ENDPOINTS.iter().any(|name| of(name).starts_with("http://"))
+        || of_profile.is_some_and(|it| it.to_ascii_lowercase().starts_with("http://"));
     plain && !["1", "true", "on", "yes", "y"].contains(&of("AWS_ALLOW_HTTP").as_str())
 }
 
@@ -304,7 +348,7 @@ fn named<T: ObjectStore + MultipartStore>(store: T) -> Built {
     (store.clone(), Some(store))
 }
 
-fn build(address: &Address, patience: Duration) -> object_store::Result<Built> {
+fn build(address: &Address, login: &Login, patience: Duration) -> object_store::Result<Built> {
     let url = address.url().to_string();
     let retry = RetryConfig {
         backoff: BackoffConfig::default(),
@@ -313,7 +357,8 @@ fn build(address: &Address, patience: Duration) -> object_store::Result<Built> {
     };
     Ok(match address.scheme() {
         ObjectStoreScheme::AmazonS3 => {
-            let mut builder = AmazonS3Builder::from_env().with_url(url).with_retry(retry);
+            let mut builder = login.profile.apply(AmazonS3Builder::from_env());
+            builder = builder.with_url(url).with_retry(retry);
             if std::env::var_os("AWS_CHECKSUM_ALGORITHM").is_none() {
                 builder = builder.with_checksum_algorithm(Checksum::CRC64NVME);
             }
@@ -326,7 +371,10 @@ fn build(address: &Address, patience: Duration) -> object_store::Result<Built> {
             named(builder.with_config(timeout, REQUEST).build()?)
         }
         ObjectStoreScheme::MicrosoftAzure => {
-            let builder = MicrosoftAzureBuilder::from_env().with_url(url).with_retry(retry);
+            let mut builder = MicrosoftAzureBuilder::from_env().with_url(url).with_retry(retry);
+            if let Some(signature) = address.signature() {
+                builder = builder.with_config(AzureConfigKey::SasKey, signature);
+            }
             let timeout = AzureConfigKey::Client(ClientConfigKey::Timeout);
             named(builder.with_config(timeout, REQUEST).build()?)
         }
@@ -335,8 +383,13 @@ fn build(address: &Address, patience: Duration) -> object_store::Result<Built> {
             let plain = address.url().scheme() == "http";
             let options = ClientOptions::new()
                 .with_allow_http(plain)
+                .with_default_headers(login.headers.clone())
                 .with_config(ClientConfigKey::Timeout, REQUEST);
-            let builder = HttpBuilder::new().with_url(&address.url()[..Position::BeforePath]);
+            let mut root = address.url()[..Position::BeforePath].to_owned();
+            if let Some(signature) = address.signature() {
+                root = format!("{root}/?{signature}");
+            }
+            let builder = HttpBuilder::new().with_url(root);
             (Arc::new(builder.with_client_options(options).with_retry(retry).build()?), None)
         }
     })

@@ -11,6 +11,8 @@ use fullbore_store::landing::{BlockError, LandingError};
 use fullbore_store::{MemberError, copies, inventory};
 
 use super::address::AddressError;
+use super::aws_profile::ProfileError;
+use super::http_login::LoginError;
 
 /// The longest text of a store that is repeated.
 const LONGEST: usize = 400;
@@ -40,6 +42,18 @@ pub enum ObjectError {
     /// The address.
     #[error(transparent)]
     Address(#[from] AddressError),
+    /// A profile of AWS.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// The user and password of a server.
+    #[error(transparent)]
+    Login(#[from] LoginError),
+    /// A signed address is only for reading scans whose names are known.
+    #[error("{address} is a signed address, with which scans are only read, by their names")]
+    Signed {
+        /// The place.
+        address: String,
+    },
     /// A request failed.
     #[error("{address}: {why}")]
     Store {
@@ -147,12 +161,21 @@ impl ObjectError {
     /// Makes an error of a failed request.
     pub(super) fn of_store(address: String, error: &object_store::Error) -> Self {
         let why = chain(error);
-        Self::Store { address, trouble: trouble(error, &why), why: shortened(&why) }
+        let trouble = trouble(error, &why);
+        Self::Store { address, trouble, why: shortened(&without_queries(&why)) }
     }
 
     /// True if other scans will meet it as well.
     pub fn is_about_the_store(&self) -> bool {
-        matches!(self, Self::Address(_) | Self::Store { .. } | Self::Resources(_))
+        matches!(
+            self,
+            Self::Address(_)
+                | Self::Profile(_)
+                | Self::Login(_)
+                | Self::Signed { .. }
+                | Self::Store { .. }
+                | Self::Resources(_)
+        )
     }
 }
 
@@ -204,6 +227,19 @@ fn trouble(error: &object_store::Error, why: &str) -> Trouble {
     Trouble::Other
 }
 
+/// The text without the queries of addresses in it: they can be signatures.
+fn without_queries(text: &str) -> String {
+    let ends = |c: char| c.is_whitespace() || "\"')>,".contains(c);
+    let words = text.split_inclusive(ends).map(|word| match word.split_once('?') {
+        Some((before, query)) if before.contains("://") => {
+            let end = query.rfind(ends).map_or("", |at| &query[at..]);
+            format!("{before}?…{end}")
+        }
+        _ => word.to_owned(),
+    });
+    words.collect()
+}
+
 fn shortened(text: &str) -> String {
     let shown = |c: char| if c.is_control() { ' ' } else { c };
     let mut short: String = text.chars().take(LONGEST).map(shown).collect();
@@ -222,11 +258,11 @@ impl Hint for ObjectError {
             Self::Receipt(error) => return error.hint(),
             Self::Store { trouble, .. } => match trouble {
                 Trouble::NoCredentials => {
-                    "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (S3), \
+                    "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE (S3), \
                      GOOGLE_APPLICATION_CREDENTIALS (gs), or AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY (az)"
                 }
                 Trouble::Denied => {
-                    "the credentials of the environment must allow to list, read and write objects there"
+                    "the credentials must allow to list, read and write objects there"
                 }
                 Trouble::NoBucket => {
                     "create the bucket first; is AWS_ENDPOINT_URL that of its store, and AWS_REGION its region?"
@@ -242,6 +278,17 @@ impl Hint for ObjectError {
                 }
                 Trouble::Other => return None,
             },
+            Self::Profile(ProfileError::Missing { .. }) => {
+                "AWS_PROFILE names a section of ~/.aws/credentials, or `[profile NAME]` of ~/.aws/config"
+            }
+            Self::Profile(ProfileError::NoKeys { .. }) => {
+                "only static keys are read; `eval \"$(aws configure export-credentials --format env)\"` sets those of other profiles"
+            }
+            Self::Login(LoginError::Plain { .. }) => "use an https address",
+            Self::Login(LoginError::Exposed { .. }) => "`chmod 600` makes it yours alone",
+            Self::Signed { .. } => {
+                "name the scan at the end of the address; to send, use credentials"
+            }
             Self::NoCopy { .. } => "`fullbore receive --list --from` lists the copies at a place",
             Self::Incomplete { .. } => "run the same `fullbore send` again: only the rest is sent",
             Self::Exists { .. } => "send it to another prefix",
@@ -258,5 +305,28 @@ impl Hint for ObjectError {
             _ => return None,
         };
         Some(hint.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_of_addresses_are_not_shown() {
+        for (text, shown) in [
+            (
+                "error for url (https://h/x?sig=a&b=c): timed out",
+                "error for url (https://h/x?…): timed out",
+            ),
+            ("https://h/x?sig=a", "https://h/x?…"),
+            (
+                "\"https://h/x?a=1\" and http://h/y?b=2 end",
+                "\"https://h/x?…\" and http://h/y?… end",
+            ),
+            ("is it there? yes", "is it there? yes"),
+        ] {
+            assert_eq!(without_queries(text), shown);
+        }
     }
 }

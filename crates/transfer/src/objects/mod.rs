@@ -9,6 +9,7 @@
 //! ```
 //!
 //! - [`address`]: `s3://bucket/prefix` and its like
+//! - [`aws_profile`], [`http_login`]: keys and passwords from files
 //! - [`bucket`]: requests to an object store; the only place with an async runtime (`docs/decisions/0025-object-stores.md`)
 //! - `tree`: the two documents above, and the names that a copy may have
 //! - `source`: a scan as files of a copy
@@ -19,9 +20,11 @@
 //! - [`receive`]: a copy back into a store
 
 pub mod address;
+pub mod aws_profile;
 pub mod bucket;
 pub mod copy;
 pub mod error;
+pub mod http_login;
 mod kept;
 mod reading;
 pub mod receive;

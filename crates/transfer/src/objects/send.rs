@@ -74,6 +74,7 @@ impl Sender<'_> {
         name: &ScanName,
         tell: &mut dyn FnMut(&Progress),
     ) -> Result<Sent, ObjectError> {
+        self.bucket.refuse_signed()?;
         let scan = Scan::open(roots, name)?;
         if scan.manifest.state == State::Recording {
             return Err(ObjectError::Unsealed { scan: name.clone() });
