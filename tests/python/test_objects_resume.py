@@ -105,6 +105,7 @@ def test_a_killed_sender_repeats_only_the_parts_in_flight(tmp_path, s3, place, p
     assert sent["complete"]
     assert needed <= proxy.parts <= needed + AT_ONCE * kills, f"{proxy.parts} parts after {kills} kills"
     assert kept(tmp_path) == []
+    station.env["AWS_ENDPOINT_URL"] = s3.url
     assert station.ask("verify", f"{place}/{scan}", code=INTACT)["good"]
 
 

@@ -39,6 +39,9 @@ const REQUEST: &str = "600 seconds";
 /// Time without an answer to the first request after which the store counts as unreachable.
 const FIRST: Duration = Duration::from_secs(5);
 
+/// The same, for requests to an upload that the store may have forgotten: some stores answer those with a server error.
+const CONTINUED: Duration = Duration::from_secs(10);
+
 /// The longest time during which a request is repeated: credentials of a request expire.
 const LONGEST_RETRY: Duration = Duration::from_secs(180);
 
@@ -66,6 +69,8 @@ pub struct Bucket {
     first: Arc<dyn ObjectStore>,
     /// The same, if it names uploads that a later process can continue.
     parts: Option<Arc<dyn MultipartStore>>,
+    /// The same, for uploads that are continued: it gives up soon.
+    continued: Option<Arc<dyn MultipartStore>>,
     runtime: Runtime,
 }
 
@@ -99,16 +104,21 @@ impl Bucket {
             .enable_all()
             .build()
             .map_err(|error| ObjectError::Resources(error.to_string()))?;
-        let (base, (store, parts), (first, _)) = {
+        let (base, (store, parts), (first, _), (_, continued)) = {
             // The stores start tasks of their own.
             let _entered = runtime.enter();
             let build = |time| {
                 let built = build(&address, &login, time);
                 built.map_err(|error| ObjectError::of_store(address.to_string(), &error))
             };
-            (address.base(), build(patience.min(LONGEST_RETRY))?, build(patience.min(FIRST))?)
+            (
+                address.base(),
+                build(patience.min(LONGEST_RETRY))?,
+                build(patience.min(FIRST))?,
+                build(patience.min(CONTINUED))?,
+            )
         };
-        Ok(Self { address, base, store, first, parts, runtime })
+        Ok(Self { address, base, store, first, parts, continued, runtime })
     }
 
     /// The address.
@@ -168,9 +178,11 @@ impl Bucket {
         Ok(Upload::Named { store, path, id })
     }
 
-    /// Continues an object that another process has begun to put in parts; `None` if this store has no such thing.
-    pub(super) fn continue_parts(&self, name: &str, id: &str) -> Option<Upload> {
-        let (store, path) = (self.parts.clone()?, self.path(name));
+    /// Continues an object that another process has begun to put in parts; `None` if this store has no such thing. A
+    /// patient upload repeats failed requests as long as any other.
+    pub(super) fn continue_parts(&self, name: &str, id: &str, patient: bool) -> Option<Upload> {
+        let store = if patient { &self.parts } else { &self.continued };
+        let (store, path) = (store.clone()?, self.path(name));
         Some(Upload::Named { store, path, id: id.to_owned() })
     }
 

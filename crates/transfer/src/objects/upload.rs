@@ -146,10 +146,18 @@ impl Sender<'_> {
         let mut named = Named::new(chunk.scan, address, chunk.bytes, chunk.crc32c, size);
         let (mut kept, before) = Kept::open(chunk.path, &named);
         if let Some((before, confirmed)) = before
-            && let Some(upload) = self.bucket.continue_parts(chunk.object, &before.upload)
+            && let Some(upload) = self.bucket.continue_parts(chunk.object, &before.upload, false)
         {
             let mut parts = Parts { upload, confirmed, kept: &mut kept };
-            match self.put_all(chunk, &mut parts, told) {
+            let mut put = self.put_all(chunk, &mut parts, told);
+            if let Err(ObjectError::Store { trouble: Trouble::Network, .. }) = &put
+                && let Some(patient) =
+                    self.bucket.continue_parts(chunk.object, &before.upload, true)
+            {
+                parts.upload = patient;
+                put = self.put_all(chunk, &mut parts, told);
+            }
+            match put {
                 Err(error) if is_refusal(&error) => {
                     tracing::info!(%error, "the store does not continue an upload: it begins anew");
                 }
@@ -277,7 +285,8 @@ fn continues(error: &ObjectError) -> bool {
     }
 }
 
-/// True if the store does not take more parts of an upload, or does not make an object of them.
+/// True if the store does not take more parts of an upload, or does not make an object of them. Some stores deny access to
+/// an upload that they do not have.
 fn is_refusal(error: &ObjectError) -> bool {
-    matches!(error, ObjectError::Store { .. }) && !continues(error)
+    matches!(error, ObjectError::Store { trouble, .. } if *trouble != Trouble::Network)
 }
