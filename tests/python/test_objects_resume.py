@@ -126,7 +126,8 @@ def test_an_upload_that_cannot_be_continued_begins_anew(tmp_path, s3, place, pro
     else:
         name = key(named["object"])
         s3.abort_multipart_upload(Bucket="scans", Key=name, UploadId=named["upload"])
-    proxy.delay = 0
+    # The proxy sends whole requests before it reads answers, and a server may refuse one early.
+    station.env["AWS_ENDPOINT_URL"] = s3.url
     assert station.ask("send", scan, place)["complete"]
     assert kept(tmp_path) == []
     assert station.ask("verify", f"{place}/{scan}", code=INTACT)["good"]

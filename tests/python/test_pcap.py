@@ -102,7 +102,7 @@ def test_the_account_of_a_capture_is_that_of_the_live_recording(form, captured, 
     account, recording = account_of(f"file:{path}?port={port}&{QUERY}", store)
     alike(account, live)
     assert account["terms"]["overrun"] == 0
-    assert account["terms"]["missing"] > 0 and account["duplicates"] == len(truth["tally"]["duplicated"])
+    assert account["terms"]["missing"] > 0 and account["duplicates"] == len(truth["port"]["duplicated"])
     # The arrival times are those of the capture: within its run, not now.
     first, last = account["first"]["seen"], account["last"]["seen"]
     assert abs(first - live["first"]["seen"]) < 1e9 and abs(last - live["last"]["seen"]) < 1e9

@@ -137,7 +137,7 @@ fn ports_with_frames(path: &Path, source: &UdpSource) -> Result<Vec<u16>, Error>
                 // Bytes that are stripped, and packets before segmentation, are left to the detection.
                 found == kind && (numbered == source.packet_number || source.strip > 0)
             }) || source.strip > 0
-                || source.frame_bytes.is_some()
+                || kind.fixed_frame_bytes().is_none() && source.frame_bytes.is_some()
         }
     };
     let wanted: Vec<u16> =
