@@ -134,6 +134,18 @@ def test_the_rates_of_transfers_are_those_of_the_runs():
             assert f"{told['frames']} frames, {told['lost']} lost" in beside and told["lost"] == 0
 
 
+def test_the_rates_of_transfers_on_16_cores_are_those_of_the_runs():
+    rows = iter(table("explanation/benchmarks.md", "path", "connections")[1])
+    for name in ("transfer_16_cores_disk", "transfer_16_cores", "transfer_lan"):
+        run = result(name)
+        for (program, rounds), (_, connections, shown, rate, cost) in zip(run["results"].items(), rows):
+            assert shown.split(",")[0].removesuffix(" send") == program
+            assert connections == str(run["arguments"]["connections"] or "chosen")
+            assert rate == f"{statistics.median(one['gbit_s'] for one in rounds):.2f}"
+            assert cost == f"{statistics.median(one['cpu_s_per_gb'] for one in rounds):.2f}"
+    assert next(rows, None) is None
+
+
 def test_the_sessions_with_pauses_are_those_of_the_runs():
     runs = [(run, one) for run in map(result, ("session", "session_16gbit")) for one in run["sessions"]]
     rows = {(row[0], row[1], row[2]): row for row in table("explanation/benchmarks.md", "scans and pauses")[1]}
