@@ -148,7 +148,7 @@ def test_a_recorder_publishes_its_load_in_shared_memory_and_takes_it_back(store)
         until = time.monotonic() + 30
         while len(stamps) < 2 and time.monotonic() < until:
             raw = path.read_bytes()
-            assert len(raw) == 64
+            assert len(raw) == 96
             version, of, at, used, overrun = raw.split()
             assert (version, int(of), int(overrun)) == (b"1", pid, 0) and 0 <= int(used) <= 1000
             stamps.add(at)

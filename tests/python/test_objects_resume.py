@@ -96,6 +96,7 @@ def kept(tmp_path):
     return list(tmp_path.rglob("upload.jsonl"))
 
 
+@pytest.mark.alone
 def test_a_killed_sender_repeats_only_the_parts_in_flight(tmp_path, s3, place, proxy):  # noqa: F811
     station, scan = station_with(tmp_path, s3, proxy, 384)
     needed = 384 * MIB // PART

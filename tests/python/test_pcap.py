@@ -221,6 +221,16 @@ def test_packets_that_a_snapshot_length_cut_are_damaged(store, tmp_path):
     assert any("10 datagrams are cut by the snapshot length" in e.get("text", "") for e in recording.events)
 
 
+def test_packets_that_are_cut_are_left_out_if_their_length_varies(store, tmp_path):
+    frames = vdif_frames(20)
+    path = write_pcap(tmp_path / "x.pcap", [ethernet(udp(frame, 5000)) for frame in frames], snap=200)
+    short = write_pcap(tmp_path / "y.pcap", [ethernet(udp(bytes(40), 5000))] * 3)
+    path.write_bytes(path.read_bytes() + short.read_bytes()[24:])
+    account, recording = account_of(f"file:{path}?port=5000&format=raw&frame=varying", store)
+    assert (account["terms"]["written"], account["bytes"]) == (3, 120)
+    assert any("20 datagrams" in e.get("text", "") and "left out" in e["text"] for e in recording.events)
+
+
 @pytest.mark.parametrize("cut", [1, 7, 16, 500, 1089])
 def test_a_cut_file_gives_the_frames_before_the_cut_and_says_so(cut, store, tmp_path):
     path = write_pcap(tmp_path / "x.pcap", [ethernet(udp(frame, 5000)) for frame in vdif_frames(100)])

@@ -318,7 +318,7 @@ def test_the_help_of_record_knows_every_parameter_of_a_source():
     for parameter in ("format=vdif", "rcvbuf=64MiB", "threads=split", "xml=false", "arm=true"):
         assert re.search(rf"^  {parameter} ", told, re.MULTILINE), parameter
     unknown = refused("record", "udp://0.0.0.0:5000?nosuch=1", "--session", "a", "--scan", "b", naming="nosuch")
-    known = re.search(r"they are ([a-z, ]+)", unknown).group(1).split(", ")
+    known = re.search(r"they are ([a-z_, ]+)", unknown).group(1).split(", ")
     assert len(known) > 10 and all(f"\n  {name}=" in told for name in known), known
 
 

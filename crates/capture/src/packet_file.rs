@@ -352,8 +352,14 @@ impl DatagramInput for FileInput {
         }
         self.file.read()?;
         while let Some(found) = self.file.next_here()? {
-            let datagram = self.file.datagram(&found);
-            if datagram.is_some_and(|datagram| datagram.port == self.source.address.port()) {
+            let port = self.source.address.port();
+            let Some(datagram) = self.file.datagram(&found).filter(|it| it.port == port) else {
+                continue;
+            };
+            // Without a known length, nothing else shows that it is not whole.
+            if datagram.is_cut() && self.source.varying {
+                self.cut += 1;
+            } else {
                 let arrival = self.file.time().unwrap_or(Tai(0));
                 self.queue.push_back(Queued { found, arrival });
             }
@@ -373,7 +379,8 @@ impl DatagramInput for FileInput {
         if self.is_over() && !std::mem::replace(&mut self.told, true) && self.cut > 0 {
             let (endpoint, cut) = (&self.source.endpoint, self.cut);
             self.file.warnings.push(format!(
-                "{endpoint}: {cut} datagrams are cut by the snapshot length of the capture"
+                "{endpoint}: {cut} datagrams are cut by the snapshot length of the capture{}",
+                if self.source.varying { ". They are left out" } else { "" }
             ));
         }
         self.file.take_warnings()

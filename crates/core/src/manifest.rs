@@ -644,12 +644,13 @@ mod tests {
             r#"{"name":"vdif","frames_per_second":32000,"derived":true,"threads":[0,3]}"#,
             r#"{"name":"vdif","frames_per_second":null,"derived":false,"threads":[]}"#,
             r#"{"name":"panda","header":"a","ending":null,"captured":7,"connections":[],"notes":["b"]}"#,
+            r#"{"name":"vita49"}"#,
             r#"{"name":"raw"}"#,
         ] {
             let format: Format = serde_json::from_str(json).unwrap();
             assert_eq!(serde_json::to_string(&format).unwrap(), json);
         }
-        let error = serde_json::from_str::<Format>(r#"{"name":"vita49"}"#).unwrap_err();
+        let error = serde_json::from_str::<Format>(r#"{"name":"spead"}"#).unwrap_err();
         assert!(error.to_string().contains("format"), "{error}");
     }
 

@@ -228,7 +228,10 @@ mod tests {
     #[test]
     fn a_line_says_why_it_waits() {
         let told = line("r1_a", 50, 200, 25, Some(&Reason::OutsideWindow), &Link::default());
-        assert_eq!(told, "r1_a  25 %  50 B of 200 B  200 bit/s  6 s left  waiting: outside window");
+        assert_eq!(
+            told,
+            "r1_a  25 %  50 B of 200 B  200 bit/s  6.0 s left  waiting: outside window"
+        );
     }
 
     #[test]
