@@ -149,8 +149,8 @@ def test_a_recorder_publishes_its_load_in_shared_memory_and_takes_it_back(store)
         while len(stamps) < 2 and time.monotonic() < until:
             raw = path.read_bytes()
             assert len(raw) == 96
-            version, of, at, used, overrun = raw.split()
-            assert (version, int(of), int(overrun)) == (b"1", pid, 0) and 0 <= int(used) <= 1000
+            version, of, at, used, overrun, buffer = raw.split()
+            assert (version, int(of), int(overrun), int(buffer)) == (b"2", pid, 0, 0) and 0 <= int(used) <= 1000
             stamps.add(at)
             time.sleep(0.02)
         assert len(stamps) == 2, "it is written again and again"
