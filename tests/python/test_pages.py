@@ -440,6 +440,7 @@ def test_the_commands_of_the_other_pages(machine):
     page.ends()
 
     page = Page("docs/reference/formats.md")
+    page.is_not_run("fullbore record 'udp://0.0.0.0:4991?format=vita49", "nothing here sends VITA-49: test_vita49.py does")
     recorder = machine.starts(page.next("fullbore record "), until="armed")
     to = "--to udp://127.0.0.1:46220 --start now --rate 64Mbit/s --duration 1s --gentle"
     machine.running[-2].stop(None)
