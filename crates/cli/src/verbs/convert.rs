@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use clap::Args as ClapArgs;
+use fullbore_containers::{SampleFormat, SampleType};
 use fullbore_core::container::Hdf5Target;
 use fullbore_core::device::DeviceEnd;
 use fullbore_core::endpoint;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_linux::stop_handle::StopHandle;
 use fullbore_recording::export::{
-    Acquisition, ExportError, ExportEvent, ExportedScan, SampleExport, SampleType, ScanExport,
-    export_dump, export_packets,
+    Acquisition, ExportError, ExportEvent, ExportedScan, SampleExport, ScanExport, export_dump,
+    export_packets,
 };
 use fullbore_store::catalogue::Selected;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -120,8 +121,8 @@ impl From<Values> for SampleType {
 
 /// Runs the command.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
-    if let Some(path) = array(&args.to) {
-        return samples(&args, path.to_owned(), output);
+    if let Some((format, path)) = SampleFormat::of_target(&args.to) {
+        return samples(&args, format, path.to_owned(), output);
     }
     ensure!(args.values.is_none(), "--as is for npy:NAME");
     if DeviceEnd::is_meant(&args.from) {
@@ -172,15 +173,12 @@ fn packets(args: &Args, path: &Path, output: Output) -> anyhow::Result<ExitCode>
     Ok(output::exit_code(made.outcome()))
 }
 
-/// The path of a numpy file, if one is meant.
-fn array(to: &str) -> Option<&Path> {
-    let named = to.strip_prefix("npy:").filter(|path| !path.is_empty());
-    named
-        .or_else(|| to.ends_with(".npy").then_some(to).filter(|to| !to.contains(':')))
-        .map(Path::new)
-}
-
-fn samples(args: &Args, path: PathBuf, output: Output) -> anyhow::Result<ExitCode> {
+fn samples(
+    args: &Args,
+    format: SampleFormat,
+    path: PathBuf,
+    output: Output,
+) -> anyhow::Result<ExitCode> {
     ensure!(!args.follow, "--follow is for HDF5 files: a numpy array has its final shape");
     let name = args.from.strip_prefix("store:").unwrap_or(&args.from);
     let parsed = args.from.parse::<endpoint::Endpoint>();
@@ -191,8 +189,8 @@ fn samples(args: &Args, path: PathBuf, output: Output) -> anyhow::Result<ExitCod
     );
     let roots = args.store.clone().members()?;
     let Selected { scan, stream } = scan_arg::find(&roots, name)?;
-    let (values, allow_damaged) = (args.values.unwrap_or(Values::F32).into(), args.allow_damaged);
-    let export = SampleExport { roots, scan, stream, path, values, allow_damaged };
+    let (values, allow_damaged) = (args.values.map(SampleType::from), args.allow_damaged);
+    let export = SampleExport { roots, scan, stream, path, format, values, allow_damaged };
     let mut shown = ProgressBar::hidden();
     let exported = export.run(&mut |event| show(event, &mut shown, output, args.quiet));
     shown.finish_and_clear();

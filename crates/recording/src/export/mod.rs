@@ -33,7 +33,7 @@ use serde::{Serialize, Serializer};
 pub use self::dump::{Acquisition, export_dump};
 pub use self::error::ExportError;
 pub use self::packets::{ExportedPackets, PacketsOfStream, export_packets};
-pub use self::samples::{SampleExport, SampleType};
+pub use self::samples::SampleExport;
 use self::stream::{OnDamage, StreamExport};
 use crate::options::target::container_options;
 use crate::outcome::Outcome;

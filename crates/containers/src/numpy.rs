@@ -1,0 +1,228 @@
+//! A `.npy` file, version 1.0 of numpy's format: a header of 128 bytes, then the values. A JSON file beside it has the
+//! facts that the format has no place for.
+//!
+//! The shape is (samples, channels). Complex floats are `c8`; complex integers get a third axis for their two parts.
+//! Samples that are not there are NaN, or 0 of integers.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use fullbore_core::account::Account;
+use fullbore_formats::samples::{Code, Encoding, SampleLayout};
+use fullbore_time::Tai;
+use serde::Serialize;
+
+use crate::{Ending, Finished, Opening, SampleGap, SampleGaps, SampleWriter};
+
+/// Bytes of the header, which has room for the largest shape.
+const HEADER_BYTES: usize = 128;
+
+/// Bytes that are collected before each write.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// The facts beside an array.
+#[derive(Serialize)]
+struct Description<'a> {
+    scan: &'a str,
+    stream: &'a str,
+    samples: u64,
+    /// The samples as they are in the array.
+    layout: &'a SampleLayout,
+    /// Time of the first sample.
+    start: Option<Tai>,
+    gaps: &'a [SampleGap],
+    /// Gaps after the listed ones.
+    gaps_unlisted: u64,
+    account: Option<&'a Account>,
+}
+
+/// A file that is being written. Until the first sync, it states that it has no samples.
+pub struct NumpyWriter {
+    path: PathBuf,
+    scan: String,
+    stream: String,
+    layout: SampleLayout,
+    start: Option<Tai>,
+    file: BufWriter<File>,
+    sample_bytes: u64,
+    bytes: u64,
+    gaps: SampleGaps,
+    fill: Vec<u8>,
+}
+
+/// The file beside an array.
+pub fn description_of(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".json");
+    name.into()
+}
+
+/// The type of an array's elements in numpy's words, and the end of its shape.
+fn element(encoding: Encoding) -> (String, &'static str) {
+    let order = |big_endian| if big_endian { '>' } else { '<' };
+    let (order, kind, bytes) = match encoding.code {
+        Code::Signed { bytes, big_endian } => (order(big_endian), 'i', bytes),
+        Code::Unsigned { bytes, big_endian } => (order(big_endian), 'u', bytes),
+        Code::Float { bytes, big_endian } => (order(big_endian), 'f', bytes),
+        Code::Offset { .. } | Code::SignMagnitude => unreachable!("codes are recoded"),
+    };
+    match (kind, encoding.complex) {
+        ('f', true) => (format!("{order}c{}", 2 * bytes), ""),
+        (_, complex) => {
+            let order = if bytes == 1 { '|' } else { order };
+            (format!("{order}{kind}{bytes}"), if complex { ", 2" } else { "" })
+        }
+    }
+}
+
+/// The header of a file with this many samples.
+fn header(layout: &SampleLayout, samples: u64) -> Vec<u8> {
+    let (element, parts) = element(layout.encoding);
+    let channels = layout.channels;
+    let dictionary = format!(
+        "{{'descr': '{element}', 'fortran_order': False, 'shape': ({samples}, {channels}{parts}), }}"
+    );
+    let length = HEADER_BYTES - 10;
+    let mut header = b"\x93NUMPY\x01\x00".to_vec();
+    header.extend((length as u16).to_le_bytes());
+    header.extend(format!("{dictionary:<0$}\n", length - 1).bytes());
+    assert_eq!(header.len(), HEADER_BYTES, "the dictionary has less than 118 bytes");
+    header
+}
+
+/// 4096 values that stand for those that are not there.
+fn fill(encoding: Encoding) -> Vec<u8> {
+    let value = match encoding.code {
+        Code::Float { bytes: 4, big_endian: false } => f32::NAN.to_le_bytes().to_vec(),
+        Code::Float { bytes: 4, .. } => f32::NAN.to_be_bytes().to_vec(),
+        Code::Float { big_endian: false, .. } => f64::NAN.to_le_bytes().to_vec(),
+        Code::Float { .. } => f64::NAN.to_be_bytes().to_vec(),
+        code => vec![0; code.bits() as usize / 8],
+    };
+    value.repeat(4096)
+}
+
+impl NumpyWriter {
+    /// Creates the file, which must not exist.
+    pub fn create(path: &Path, opening: &Opening<'_>) -> io::Result<Self> {
+        let mut file = BufWriter::with_capacity(BUFFER_BYTES, File::create_new(path)?);
+        file.write_all(&header(opening.layout, 0))?;
+        Ok(Self {
+            path: path.to_owned(),
+            scan: opening.scan.to_owned(),
+            stream: opening.stream.to_owned(),
+            layout: opening.layout.clone(),
+            start: opening.start,
+            file,
+            sample_bytes: opening.layout.sample_bits() / 8,
+            bytes: 0,
+            gaps: SampleGaps::default(),
+            fill: fill(opening.layout.encoding),
+        })
+    }
+
+    fn describe(&self, account: Option<&Account>) -> io::Result<u64> {
+        let description = Description {
+            scan: &self.scan,
+            stream: &self.stream,
+            samples: self.samples(),
+            layout: &self.layout,
+            start: self.start,
+            gaps: &self.gaps.listed,
+            gaps_unlisted: self.gaps.unlisted,
+            account,
+        };
+        let mut file = File::create_new(description_of(&self.path))?;
+        let text = serde_json::to_vec_pretty(&description)?;
+        file.write_all(&text)?;
+        file.sync_all()?;
+        Ok(text.len() as u64)
+    }
+}
+
+impl SampleWriter for NumpyWriter {
+    fn append(&mut self, samples: &[u8]) -> io::Result<()> {
+        self.bytes += samples.len() as u64;
+        self.file.write_all(samples)
+    }
+
+    fn append_absent(&mut self, samples: u64) -> io::Result<()> {
+        let first = self.samples();
+        let mut left = samples.checked_mul(self.sample_bytes).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::FileTooLarge, "the gap has more bytes than a file")
+        })?;
+        self.gaps.add(first, samples);
+        self.bytes += left;
+        while left > 0 {
+            let some = left.min(self.fill.len() as u64);
+            self.file.write_all(&self.fill[..some as usize])?;
+            left -= some;
+        }
+        Ok(())
+    }
+
+    fn samples(&self) -> u64 {
+        self.bytes / self.sample_bytes
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.file.seek(SeekFrom::Start(0))?;
+        self.file.write_all(&header(&self.layout, self.samples()))?;
+        self.file.seek(SeekFrom::End(0))?;
+        self.file.get_ref().sync_data()
+    }
+
+    fn finish(mut self: Box<Self>, ending: &Ending<'_>) -> io::Result<Finished> {
+        self.sync()?;
+        self.file.get_ref().sync_all()?;
+        let beside = self.describe(ending.account)?;
+        let samples = self.samples();
+        Ok(Finished { samples, bytes: HEADER_BYTES as u64 + self.bytes + beside })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout(encoding: &str, channels: u32) -> SampleLayout {
+        SampleLayout::new(encoding.parse().unwrap(), channels)
+    }
+
+    fn create(path: &Path, layout: &SampleLayout) -> io::Result<NumpyWriter> {
+        NumpyWriter::create(path, &Opening { scan: "s_a", stream: "x", layout, start: None })
+    }
+
+    #[test]
+    fn the_header_of_the_largest_shape_has_128_bytes() {
+        let largest = header(&layout("ci32_le", 65_536), u64::MAX);
+        assert_eq!(largest.len(), 128);
+        assert!(String::from_utf8_lossy(&largest).contains("(18446744073709551615, 65536, 2), }"));
+        assert_eq!(largest.last(), Some(&b'\n'));
+    }
+
+    #[test]
+    fn a_synced_file_has_the_samples_until_then_and_a_finished_one_all() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("x.npy");
+        let layout = layout("rf32_le", 2);
+        let mut file = Box::new(create(&path, &layout).unwrap());
+        let row = [1f32.to_le_bytes(), 2f32.to_le_bytes()].concat();
+        file.append(&row).unwrap();
+        file.sync().unwrap();
+        assert!(std::fs::read(&path).unwrap().starts_with(&header(&layout, 1)));
+        file.append_absent(3000).unwrap();
+        file.append(&row).unwrap();
+        let finished = file.finish(&Ending::default()).unwrap();
+        assert_eq!(finished.samples, 3002);
+        let bytes = std::fs::read(&path).unwrap();
+        assert_eq!(bytes.len(), 128 + 3002 * 8);
+        assert!(bytes.starts_with(&header(&layout, 3002)));
+        assert_eq!(bytes[128..136], row);
+        assert!(f32::from_le_bytes(bytes[136..140].try_into().unwrap()).is_nan());
+        let beside = std::fs::read_to_string(description_of(&path)).unwrap();
+        assert!(beside.contains("\"count\": 3000"), "{beside}");
+        assert!(create(&path, &layout).is_err());
+    }
+}
