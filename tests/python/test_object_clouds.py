@@ -1,17 +1,20 @@
-"""Copies at `gs://`, at a server that is named, and at `az://`, at Azurite, Microsoft's own emulator."""
+"""Copies at `gs://`, at a server of S3 or one that is named, and at `az://`, at Azurite, Microsoft's own emulator."""
 
+import http.client
+import http.server
 import json
 import os
 import shutil
 import socket
 import subprocess
 import sys
+import threading
 import urllib.request
 from pathlib import Path
 
 import pytest
 from fullbore import INTACT, Scan
-from test_objects import site, wait_for
+from test_objects import S3S, site, wait_for
 from test_transfer import is_the_same, record
 
 # `make` installs it beside Python.
@@ -37,13 +40,52 @@ def serve(command, url, env=None):
         server.wait()
 
 
+class WithoutToken(http.server.BaseHTTPRequestHandler):
+    """Passes requests on without their token, for which a server of S3 would want a signature."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        headers = {name: value for name, value in self.headers.items() if name.lower() != "authorization"}
+        there = http.client.HTTPConnection("127.0.0.1", self.server.behind)
+        there.request(self.command, self.path, body, headers)
+        answer = there.getresponse()
+        content = answer.read()
+        self.send_response(answer.status)
+        for name, value in answer.getheaders():
+            if name.lower() not in ("transfer-encoding", "content-length", "connection"):
+                self.send_header(name, value)
+        length = answer.getheader("Content-Length") if self.command == "HEAD" else len(content)
+        self.send_header("Content-Length", str(length))
+        self.end_headers()
+        self.wfile.write(content)
+        there.close()
+
+    do_PUT = do_POST = do_DELETE = do_HEAD = do_GET
+
+
 @pytest.fixture(scope="module")
-def google():
-    """A server of Google's XML interface, with the bucket `scans`. moto answers 500 to requests without a signature."""
-    url = os.environ.get("FULLBORE_GCS_URL")
-    if not url:
-        pytest.skip("no server of Google's XML interface is known (FULLBORE_GCS_URL=http://…)")
-    return url
+def google(tmp_path_factory):
+    """A server of Google's XML interface, with the bucket `scans`. Its requests are those of S3 with a token in the place
+    of a signature, so that s3s-fs answers them once the token is gone. moto answers 500 to requests without a signature,
+    and fake-gcs-server has no uploads by XML."""
+    if url := os.environ.get("FULLBORE_GCS_URL"):
+        yield url
+        return
+    if not S3S:
+        pytest.skip("s3s-fs is not here, and no server is named (FULLBORE_GCS_URL=http://…)")
+    root, behind = tmp_path_factory.mktemp("google"), free_port()
+    (root / "scans").mkdir()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), WithoutToken) as server:
+        server.behind = behind
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for _ in serve([S3S, "--host", "127.0.0.1", "--port", str(behind), str(root)], f"http://127.0.0.1:{behind}"):
+            yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
 
 
 @pytest.fixture(scope="module")
