@@ -52,6 +52,7 @@ pub(crate) fn probe(
 ) -> Result<Probed, TransferError> {
     let (begun, data) = (Instant::now(), vec![0x5a; PROBE_BYTES as usize]);
     while begun.elapsed() < time {
+        channel.tend();
         channel.send_data(&Message::Probe { bytes: PROBE_BYTES }, &data)?;
     }
     let status = channel.link();

@@ -53,6 +53,8 @@ pub struct Connection {
     pub segments: u64,
     /// Bytes per second delivered lately.
     pub delivery_rate: u64,
+    /// Bytes that the other end has acknowledged.
+    pub acknowledged: u64,
     /// Bytes in the send buffer that are not sent yet.
     pub not_sent: u64,
 }
@@ -83,8 +85,29 @@ pub fn connection(stream: &TcpStream) -> io::Result<Connection> {
         retransmitted: info.total_retransmitted.into(),
         segments: info.data_segments_out.into(),
         delivery_rate: info.delivery_rate,
+        acknowledged: info.bytes_acknowledged,
         not_sent: info.bytes_not_sent.into(),
     })
+}
+
+/// Returns true if BBR still looks for the rate of the path: its pacing gain is above 2 only in STARTUP. False of another
+/// congestion control, which has no `struct tcp_bbr_info` of 20 bytes.
+pub fn is_bbr_starting(stream: &TcpStream) -> bool {
+    // The fields are bw_lo, bw_hi, min_rtt, pacing_gain and cwnd_gain; gains are in 1/256 (linux/inet_diag.h).
+    let mut info = [0u32; 5];
+    let mut bytes = size_of_val(&info) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `bytes` bytes into `info`, which has that size and only integers, and `bytes`
+    // itself. Both live through the call.
+    let result = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_CC_INFO,
+            (&raw mut info).cast(),
+            &raw mut bytes,
+        )
+    };
+    result == 0 && bytes as usize == size_of_val(&info) && info[3] > 2 << 8
 }
 
 /// Sets the most bytes per second that TCP sends on this connection, at any time; `None` is no limit. The kernel paces
@@ -128,6 +151,18 @@ mod tests {
         assert!(state.least_round_trip <= state.round_trip.max(Duration::from_millis(1)));
         assert!((1..100).contains(&state.segments), "{state:?}");
         assert_eq!(state.retransmitted, 0);
+    }
+
+    #[test]
+    fn a_new_connection_of_bbr_is_starting_and_one_of_reno_never_is() {
+        let (sender, _receiver) = pair();
+        let socket = socket2::SockRef::from(&sender);
+        socket.set_tcp_congestion(b"reno").unwrap();
+        assert!(!is_bbr_starting(&sender));
+        // Not every kernel has BBR.
+        if socket.set_tcp_congestion(b"bbr").is_ok() {
+            assert!(is_bbr_starting(&sender));
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@
 
 mod error;
 mod pipe;
+mod start;
 mod tcp;
 mod tls;
 
@@ -260,8 +261,14 @@ impl Channel {
     }
 
     /// Sets the most bytes per second, on the live connection.
-    pub fn set_rate(&self, rate: Option<u64>) {
+    pub fn set_rate(&mut self, rate: Option<u64>) {
         self.pipe.link.set_rate(rate);
+    }
+
+    /// Looks at the connection twice a second, so that its congestion control finds the rate of the path. A sender calls
+    /// it before each block.
+    pub fn tend(&mut self) {
+        self.pipe.link.tend();
     }
 
     /// Round trip, congestion control, retransmissions and delivery rate, by the kernel.

@@ -4,17 +4,22 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use fullbore_linux::sys::tcp;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
+use super::start::{self, Start};
 use super::{ChannelError, LinkSettings, LinkStatus};
 
 /// Round trips above this are those of a WAN, where BBR keeps the rate in spite of losses.
 const WAN: Duration = Duration::from_millis(2);
-/// Bytes that may wait unsent in the kernel: the far end is silent 50 ms after a pause begins.
-const NOT_SENT_BYTES: u32 = 256 << 10;
+/// The fewest and the most bytes that may wait unsent in the kernel. The far end is silent 50 ms after a pause begins.
+const NOT_SENT_BYTES: RangeInclusive<u64> = 256 << 10..=8 << 20;
+/// The time that they last at the rate of the connection. A sender reads its next block meanwhile: if nothing waits, the
+/// path idles, and the congestion control takes the sender for the limit.
+const NOT_SENT_TIME: Duration = Duration::from_millis(20);
 /// Time without an acknowledgement after which the kernel gives a connection up.
 const DEAD: Duration = Duration::from_secs(60);
 const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
@@ -27,6 +32,12 @@ const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
 pub(super) struct Link {
     pub stream: TcpStream,
     notice: Option<String>,
+    /// The most bytes per second that the sender wants, and that the start of the connection allows.
+    limits: [Option<u64>; 2],
+    start: Start,
+    looked: Instant,
+    /// Bytes acknowledged until then.
+    acknowledged: u64,
 }
 
 impl Link {
@@ -58,9 +69,14 @@ impl Link {
     /// Takes over a connection that was accepted.
     pub fn accepted(stream: TcpStream, settings: &LinkSettings) -> io::Result<Self> {
         let notice = settings.congestion.as_deref().and_then(|name| ask_for(&stream, name));
-        let mut link = Self { stream, notice };
+        let mut link = Self::new(stream, notice);
         link.prepare(settings)?;
         Ok(link)
+    }
+
+    fn new(stream: TcpStream, notice: Option<String>) -> Self {
+        let (limits, start, looked) = ([None; 2], Start::default(), Instant::now());
+        Self { stream, notice, limits, start, looked, acknowledged: 0 }
     }
 
     fn prepare(&mut self, settings: &LinkSettings) -> io::Result<()> {
@@ -69,11 +85,12 @@ impl Link {
         let socket = SockRef::from(&self.stream);
         socket.set_tcp_keepalive(&KEEPALIVE)?;
         socket.set_tcp_user_timeout(Some(DEAD))?;
-        socket.set_tcp_notsent_lowat(NOT_SENT_BYTES)?;
+        socket.set_tcp_notsent_lowat(*NOT_SENT_BYTES.start() as u32)?;
         if settings.congestion.is_none() {
             self.choose_congestion();
         }
         if settings.rate.is_some() {
+            self.limits[0] = settings.rate;
             tcp::set_pacing_rate(&self.stream, settings.rate)?;
         }
         Ok(())
@@ -88,7 +105,33 @@ impl Link {
     }
 
     /// Sets the most bytes per second.
-    pub fn set_rate(&self, rate: Option<u64>) {
+    pub fn set_rate(&mut self, rate: Option<u64>) {
+        self.limits[0] = rate;
+        self.limit();
+    }
+
+    /// Measures the rate twice a second, and sets the limits that follow from it.
+    pub fn tend(&mut self) {
+        let elapsed = self.looked.elapsed();
+        if elapsed < start::PERIOD {
+            return;
+        }
+        self.looked = Instant::now();
+        let Ok(state) = tcp::connection(&self.stream) else { return };
+        let bytes = state.acknowledged.saturating_sub(self.acknowledged);
+        let waiting = not_sent(bytes, elapsed);
+        self.acknowledged = state.acknowledged;
+        let _ = SockRef::from(&self.stream).set_tcp_notsent_lowat(waiting);
+        let is_starting = tcp::is_bbr_starting(&self.stream);
+        let limit = self.start.step(bytes, elapsed, is_starting);
+        if limit != self.limits[1] {
+            self.limits[1] = limit;
+            self.limit();
+        }
+    }
+
+    fn limit(&self) {
+        let rate = self.limits.iter().flatten().copied().min();
         // It was possible before, or the kernel has no pacing: then the rate stays what it is.
         if let Err(error) = tcp::set_pacing_rate(&self.stream, rate) {
             tracing::warn!(%error, "SO_MAX_PACING_RATE");
@@ -112,11 +155,18 @@ impl Link {
     }
 }
 
+/// Bytes that may wait unsent, by those acknowledged in this time.
+fn not_sent(acknowledged: u64, elapsed: Duration) -> u32 {
+    let rate = acknowledged as f64 / elapsed.as_secs_f64().max(1e-3);
+    let bytes = (rate * NOT_SENT_TIME.as_secs_f64()) as u64;
+    bytes.clamp(*NOT_SENT_BYTES.start(), *NOT_SENT_BYTES.end()) as u32
+}
+
 fn connect_to(at: SocketAddr, settings: &LinkSettings, limit: Duration) -> io::Result<Link> {
     let socket = Socket::new(Domain::for_address(at), Type::STREAM, Some(Protocol::TCP))?;
     let notice = settings.congestion.as_deref().and_then(|name| ask_for(&socket, name));
     socket.connect_timeout(&at.into(), limit)?;
-    let mut link = Link { stream: socket.into(), notice };
+    let mut link = Link::new(socket.into(), notice);
     link.prepare(settings)?;
     Ok(link)
 }

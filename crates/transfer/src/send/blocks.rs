@@ -45,6 +45,7 @@ pub fn send_blocks(
             check_open(channel)?;
             continue;
         };
+        channel.tend();
         pace.follow(channel, cap, wanted());
         let Some(block) = work.next(connection, TICK) else {
             check_open(channel)?;
@@ -94,7 +95,7 @@ struct Pace(Option<u64>);
 
 impl Pace {
     /// Gives the connection its share of the cap, and a tenth more, so that the cap is reached.
-    fn follow(&mut self, channel: &Channel, cap: Option<u64>, connections: u16) {
+    fn follow(&mut self, channel: &mut Channel, cap: Option<u64>, connections: u16) {
         let share = cap.map(|cap| cap / 10 * 11 / u64::from(connections.max(1)));
         if share != self.0 {
             channel.set_rate(share);
