@@ -34,7 +34,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// Time between two decisions about the number of connections.
-const PERIOD: Duration = Duration::from_secs(2);
+const PERIOD: Duration = Duration::from_secs(1);
 
 /// Data that one connection carries as soon as two do: the handshake of a second one takes longer.
 const OF_ONE_CONNECTION: u64 = 8 << 20;
@@ -270,7 +270,7 @@ impl Client {
         tell: &mut dyn FnMut(&Event),
     ) -> Result<Receipt, TransferError> {
         let (mut channel, peer) = self.control()?;
-        let pool = DataConnections::new(&channel, self.settings.connections);
+        let pool = DataConnections::new(self.settings.connections);
         let receipt = std::thread::scope(|scope| {
             let (token, mut growth) = (Cell::new(None), Growth::default());
             let mut accepted = |given, most| {
@@ -374,7 +374,7 @@ impl Client {
                 return Err(error);
             }
         };
-        let pool = DataConnections::new(&channel, self.settings.connections);
+        let pool = DataConnections::new(self.settings.connections);
         if !offered.live && offered.bytes <= OF_ONE_CONNECTION {
             pool.limit(1);
         }
@@ -552,11 +552,10 @@ struct DataConnections {
 }
 
 impl DataConnections {
-    fn new(control: &Channel, chosen: Option<u16>) -> Self {
-        let round_trip = control.link().map(|link| link.round_trip).unwrap_or_default();
+    fn new(chosen: Option<u16>) -> Self {
         let number = match chosen {
             Some(number) => Connections::fixed(number),
-            None => Connections::new(round_trip, MOST_CONNECTIONS),
+            None => Connections::new(MOST_CONNECTIONS),
         };
         Self {
             number: Mutex::new(number),

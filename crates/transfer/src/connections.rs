@@ -3,16 +3,14 @@
 //! One connection carries at most its window per round trip, and a loss on it slows down only its share. Each further
 //! connection costs memory and a thread, so none is added that does not raise the rate.
 
-use std::time::Duration;
-
-/// Round trips above this are those of a WAN.
-pub const WAN: Duration = Duration::from_millis(2);
+/// The first number. Two connections of one thread each do not fill a fast LAN from a disk.
+const FIRST: u16 = 4;
 
 /// A further step must raise the rate by this factor to be kept.
 const WORTH: f64 = 1.05;
 
 /// Periods after which the number is tried again.
-const AGAIN: u32 = 30;
+const AGAIN: u32 = 60;
 
 /// The number of connections.
 #[derive(Clone, Debug)]
@@ -21,22 +19,23 @@ pub struct Connections {
     most: u16,
     /// The best rate so far, and the number of connections that had it.
     best: (f64, u16),
-    /// Periods since the last step, or since the number settled.
+    /// The rate of the last period.
+    last: f64,
+    /// Periods since the number settled.
     settled: Option<u32>,
 }
 
 impl Connections {
     /// Begins with few connections.
-    pub fn new(round_trip: Duration, most: u16) -> Self {
-        let begin = if round_trip > WAN { 4 } else { 2 };
-        let now = begin.min(most).max(1);
-        Self { now, most: most.max(1), best: (0.0, now), settled: None }
+    pub fn new(most: u16) -> Self {
+        let now = FIRST.min(most).max(1);
+        Self { now, most: most.max(1), best: (0.0, now), last: 0.0, settled: None }
     }
 
     /// A number that the user chose.
     pub fn fixed(number: u16) -> Self {
         let number = number.max(1);
-        Self { now: number, most: number, best: (0.0, number), settled: Some(0) }
+        Self { now: number, most: number, best: (0.0, number), last: 0.0, settled: Some(0) }
     }
 
     /// The number of connections to use.
@@ -44,7 +43,7 @@ impl Connections {
         self.now
     }
 
-    /// Takes the rate of a period of about two seconds, in which the link and nothing else was the limit. Returns the
+    /// Takes the rate of a period of about a second, in which the link and nothing else was the limit. Returns the
     /// number of connections for the next one.
     pub fn step(&mut self, rate: f64) -> u16 {
         if let Some(periods) = &mut self.settled {
@@ -52,9 +51,13 @@ impl Connections {
             if *periods < AGAIN || self.now == self.most {
                 return self.now;
             }
-            self.best = (rate, self.now);
+            (self.best, self.last) = ((rate, self.now), rate);
             self.settled = None;
             return self.more();
+        }
+        // Congestion control still looks for the rate: not the number of connections is what raises it.
+        if rate > std::mem::replace(&mut self.last, rate) * WORTH {
+            return self.now;
         }
         if rate < self.best.0 * WORTH {
             self.now = self.best.1;
@@ -81,9 +84,9 @@ mod tests {
     use super::*;
 
     /// A link on which each connection carries `each`, and all together `limit`.
-    fn settle(round_trip: Duration, most: u16, each: f64, limit: f64) -> u16 {
-        let mut connections = Connections::new(round_trip, most);
-        for _ in 0..20 {
+    fn settle(most: u16, each: f64, limit: f64) -> u16 {
+        let mut connections = Connections::new(most);
+        for _ in 0..25 {
             let rate = (f64::from(connections.number()) * each).min(limit);
             connections.step(rate);
         }
@@ -91,13 +94,21 @@ mod tests {
     }
 
     #[test]
-    fn a_fast_lan_keeps_two() {
-        assert_eq!(settle(Duration::from_micros(100), 16, 2e9, 1.2e9), 2);
+    fn a_fast_lan_keeps_the_first_number() {
+        assert_eq!(settle(16, 2e9, 1.2e9), FIRST);
+    }
+
+    #[test]
+    fn a_rate_that_rises_by_itself_adds_no_connections() {
+        let mut connections = Connections::new(16);
+        for rate in [1e8, 2e8, 3e8, 4e8] {
+            assert_eq!(connections.step(rate), FIRST);
+        }
     }
 
     #[test]
     fn a_window_per_connection_takes_as_many_as_help() {
-        let number = settle(Duration::from_millis(100), 32, 26e6, 330e6);
+        let number = settle(32, 26e6, 330e6);
         assert!((13..=20).contains(&number), "{number} connections for 13 windows");
     }
 
@@ -112,7 +123,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_number_stays_in_bounds(most in 1_u16..64, rates in prop::collection::vec(0.0..1e10_f64, 0..200)) {
-            let mut connections = Connections::new(Duration::from_millis(50), most);
+            let mut connections = Connections::new(most);
             for rate in rates {
                 let number = connections.step(rate);
                 prop_assert!((1..=most).contains(&number));

@@ -266,9 +266,9 @@ impl Channel {
     }
 
     /// Looks at the connection twice a second, so that its congestion control finds the rate of the path. A sender calls
-    /// it before each block.
-    pub fn tend(&mut self) {
-        self.pipe.link.tend();
+    /// it before each block. Returns the bytes per second since the last look.
+    pub fn tend(&mut self) -> Option<u64> {
+        self.pipe.link.tend()
     }
 
     /// Round trip, congestion control, retransmissions and delivery rate, by the kernel.

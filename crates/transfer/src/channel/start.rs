@@ -30,11 +30,10 @@ pub struct Start {
 }
 
 impl Start {
-    /// Takes the bytes acknowledged since the last call, the time since then, and whether BBR still starts. Returns the
-    /// most bytes per second until the next call.
-    pub fn step(&mut self, bytes: u64, elapsed: Duration, is_starting: bool) -> Option<u64> {
+    /// Takes the bytes per second acknowledged in a period, and whether BBR still starts. Returns the most bytes per
+    /// second in the next one.
+    pub fn step(&mut self, rate: u64, is_starting: bool) -> Option<u64> {
         self.periods = self.periods.saturating_add(1);
-        let rate = (bytes as f64 / elapsed.as_secs_f64().max(1e-3)) as u64;
         self.rates.push_back(rate);
         if self.rates.len() > WINDOW {
             self.rates.pop_front();
@@ -51,7 +50,7 @@ mod tests {
     fn run(start: &mut Start, periods: u32, rate: u64, is_starting: bool) -> Option<u64> {
         let mut limit = None;
         for _ in 0..periods {
-            limit = start.step(rate / 2, PERIOD, is_starting);
+            limit = start.step(rate, is_starting);
         }
         limit
     }

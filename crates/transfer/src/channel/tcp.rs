@@ -110,24 +110,26 @@ impl Link {
         self.limit();
     }
 
-    /// Measures the rate twice a second, and sets the limits that follow from it.
-    pub fn tend(&mut self) {
+    /// Measures the rate twice a second, and sets the limits that follow from it. Returns the bytes per second.
+    pub fn tend(&mut self) -> Option<u64> {
         let elapsed = self.looked.elapsed();
         if elapsed < start::PERIOD {
-            return;
+            return None;
         }
         self.looked = Instant::now();
-        let Ok(state) = tcp::connection(&self.stream) else { return };
+        let state = tcp::connection(&self.stream).ok()?;
         let bytes = state.acknowledged.saturating_sub(self.acknowledged);
-        let waiting = not_sent(bytes, elapsed);
+        let rate = (bytes as f64 / elapsed.as_secs_f64()) as u64;
+        let waiting = not_sent(rate);
         self.acknowledged = state.acknowledged;
         let _ = SockRef::from(&self.stream).set_tcp_notsent_lowat(waiting);
         let is_starting = tcp::is_bbr_starting(&self.stream);
-        let limit = self.start.step(bytes, elapsed, is_starting);
+        let limit = self.start.step(rate, is_starting);
         if limit != self.limits[1] {
             self.limits[1] = limit;
             self.limit();
         }
+        Some(rate)
     }
 
     fn limit(&self) {
@@ -155,10 +157,9 @@ impl Link {
     }
 }
 
-/// Bytes that may wait unsent, by those acknowledged in this time.
-fn not_sent(acknowledged: u64, elapsed: Duration) -> u32 {
-    let rate = acknowledged as f64 / elapsed.as_secs_f64().max(1e-3);
-    let bytes = (rate * NOT_SENT_TIME.as_secs_f64()) as u64;
+/// Bytes that may wait unsent, at a rate in bytes per second.
+fn not_sent(rate: u64) -> u32 {
+    let bytes = (rate as f64 * NOT_SENT_TIME.as_secs_f64()) as u64;
     bytes.clamp(*NOT_SENT_BYTES.start(), *NOT_SENT_BYTES.end()) as u32
 }
 

@@ -1,7 +1,7 @@
 //! A data connection of the sending end: takes blocks from the schedule, reads them, and sends them.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fullbore_linux::ring::Block;
 use fullbore_store::read;
@@ -45,7 +45,9 @@ pub fn send_blocks(
             check_open(channel)?;
             continue;
         };
-        channel.tend();
+        if let Some(rate) = channel.tend() {
+            work.rates().measured(connection, rate, Instant::now());
+        }
         pace.follow(channel, cap, wanted());
         let Some(block) = work.next(connection, TICK) else {
             check_open(channel)?;

@@ -11,6 +11,7 @@
 //! ```
 
 mod blocks;
+mod rates;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,6 +26,7 @@ use fullbore_linux::stop_handle::StopHandle;
 use fullbore_store::copies::{self, Digest, Receipt};
 use fullbore_store::follow::{FollowState, LOOK};
 
+use self::rates::Rates;
 use crate::channel::{Channel, LinkStatus};
 use crate::error::TransferError;
 use crate::governor::{Allowance, Governor};
@@ -77,6 +79,7 @@ pub struct Work {
     connections: AtomicU32,
     /// Bytes of blocks that were given to connections.
     carried: AtomicU64,
+    rates: Mutex<Rates>,
     /// The number of first bytes of blocks that the receiver holds. Each is used once.
     held: Mutex<BTreeMap<BlockId, u32>>,
     /// Why no more blocks can be sent, found by a data connection.
@@ -95,6 +98,7 @@ impl Work {
             governor,
             connections: AtomicU32::new(0),
             carried: AtomicU64::new(0),
+            rates: Mutex::default(),
             held: Mutex::default(),
             failed: Mutex::default(),
         }
@@ -146,12 +150,17 @@ impl Work {
 
     /// Gives back what a lost connection had.
     pub fn lost(&self, connection: u32) {
+        self.rates().remove(connection);
         self.schedule().lost(connection);
         self.more.notify_all();
     }
 
     fn held(&self) -> MutexGuard<'_, BTreeMap<BlockId, u32>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn rates(&self) -> MutexGuard<'_, Rates> {
+        self.rates.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn schedule(&self) -> MutexGuard<'_, Schedule> {
@@ -161,7 +170,7 @@ impl Work {
     /// Returns the next block for a connection, waiting this long for one.
     fn next(&self, connection: u32, most: Duration) -> Option<BlockId> {
         let mut schedule = self.schedule();
-        if let Some(block) = schedule.take(connection) {
+        if let Some(block) = self.take(&mut schedule, connection) {
             return Some(block);
         }
         if self.is_over() {
@@ -169,7 +178,17 @@ impl Work {
         }
         let waited = self.more.wait_timeout(schedule, most);
         schedule = waited.unwrap_or_else(PoisonError::into_inner).0;
-        schedule.take(connection)
+        self.take(&mut schedule, connection)
+    }
+
+    /// Takes a block, unless a slow connection should leave it to a faster one.
+    fn take(&self, schedule: &mut Schedule, connection: u32) -> Option<BlockId> {
+        let progress = schedule.progress();
+        let gone = progress.taken_bytes + progress.had_bytes + progress.missing_bytes;
+        let left = (progress.bytes + progress.again_bytes).saturating_sub(gone);
+        let block = self.outgoing.block_bytes() as u64;
+        let is_too_slow = self.rates().is_too_slow(connection, block, left, Instant::now());
+        if is_too_slow { None } else { schedule.take(connection) }
     }
 
     /// Waits, or until the transfer ends.
