@@ -103,6 +103,16 @@ impl Schedule {
         Some(block)
     }
 
+    /// Takes a block that is in flight on a slower connection, which may still deliver it. False if it is in flight no more.
+    pub fn take_over(&mut self, block: BlockId, connection: u32) -> bool {
+        let Some(of) = self.in_flight.get_mut(&block) else { return false };
+        *of = connection;
+        let bytes = u64::from(self.bytes(block));
+        self.progress.taken_bytes += bytes;
+        self.progress.again_bytes += bytes;
+        true
+    }
+
     /// The source cannot read the block. It is not sent, unless the receiver turns out to have it.
     pub fn missing(&mut self, block: BlockId) {
         let Some(stream) = self.streams.get_mut(&block.0) else { return };

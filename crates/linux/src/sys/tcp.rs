@@ -154,13 +154,16 @@ mod tests {
     }
 
     #[test]
-    fn a_new_connection_of_bbr_is_starting_and_one_of_reno_never_is() {
-        let (sender, _receiver) = pair();
+    fn bbr_starts_on_a_new_connection_and_reno_never_does() {
+        let (mut sender, mut receiver) = pair();
         let socket = socket2::SockRef::from(&sender);
         socket.set_tcp_congestion(b"reno").unwrap();
         assert!(!is_bbr_starting(&sender));
         // Not every kernel has BBR.
         if socket.set_tcp_congestion(b"bbr").is_ok() {
+            // The gain is set by the first acknowledgement.
+            sender.write_all(&[1; 1000]).unwrap();
+            receiver.read_exact(&mut [0; 1000]).unwrap();
             assert!(is_bbr_starting(&sender));
         }
     }

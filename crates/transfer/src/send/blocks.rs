@@ -58,6 +58,7 @@ pub fn send_blocks(
             Ok(source) => send_block(work, block, channel, source, data)?,
             Err(why) => unread(work, block, &why),
         }
+        work.rates().ended(connection);
     }
     channel.send(&Message::Bye)?;
     Ok(())

@@ -187,8 +187,16 @@ impl Work {
         let gone = progress.taken_bytes + progress.had_bytes + progress.missing_bytes;
         let left = (progress.bytes + progress.again_bytes).saturating_sub(gone);
         let block = self.outgoing.block_bytes() as u64;
-        let is_too_slow = self.rates().is_too_slow(connection, block, left, Instant::now());
-        if is_too_slow { None } else { schedule.take(connection) }
+        let (mut rates, now) = (self.rates(), Instant::now());
+        if rates.is_too_slow(connection, block, left, now) {
+            return None;
+        }
+        let taken = schedule.take(connection).or_else(|| {
+            let overdue = rates.overdue(connection, block, now)?;
+            schedule.take_over(overdue, connection).then_some(overdue)
+        })?;
+        rates.began(connection, taken, now);
+        Some(taken)
     }
 
     /// Waits, or until the transfer ends.
