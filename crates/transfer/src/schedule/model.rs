@@ -19,6 +19,7 @@ enum Step {
     Has(u16, Range<u64>),
     Add(BlockId, u32),
     Take(u32),
+    TakeOver(BlockId, u32),
     Missing(BlockId),
     Rejected(BlockId),
     Lost(u32),
@@ -68,6 +69,14 @@ impl Model {
             }
             Step::Take(connection) => {
                 self.take(connection);
+            }
+            Step::TakeOver(id, connection) => {
+                let block = self.blocks.get_mut(&id);
+                let block = block.filter(|it| matches!(it.state, State::InFlight(_)));
+                assert_eq!(self.schedule.take_over(id, connection), block.is_some());
+                if let Some(block) = block {
+                    (block.state, block.taken) = (State::InFlight(connection), block.taken + 1);
+                }
             }
             Step::Missing(id) => {
                 self.schedule.missing(id);
@@ -190,6 +199,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..STREAMS, run()).prop_map(|(stream, run)| Step::Has(stream, run)),
         8 => (id(), 1u32..4).prop_map(|(id, bytes)| Step::Add(id, bytes)),
         8 => (0..CONNECTIONS).prop_map(Step::Take),
+        2 => (id(), 0..CONNECTIONS).prop_map(|(id, of)| Step::TakeOver(id, of)),
         1 => id().prop_map(Step::Missing),
         2 => id().prop_map(Step::Rejected),
         1 => (0..CONNECTIONS).prop_map(Step::Lost),
