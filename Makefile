@@ -16,7 +16,7 @@ DEBUG  := target/debug/fullbore
 RELEASE := target/release/fullbore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check soak soak-panda soak-record long bench bench-session bench-replay bench-panda bench-pattern bench-versions bench-transfer bench-disk docs fuzz binary release rust
+.PHONY: help demo test check soak soak-panda soak-record long bench bench-session bench-replay bench-panda bench-pattern bench-versions bench-transfer bench-objects bench-disk docs fuzz binary release rust
 
 help:            ## This list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ bench-versions: $(VENV)/tests ## The CPU time and memory of two builds, OLD=bina
 
 bench-transfer: release ## A scan to another site beside scp, rsync and iperf3: rate and CPU time.
 	$(PYTHON) benches/transfer.py $(BENCH)
+
+bench-objects: release $(VENV)/tests $(VENV)/s3s-fs ## A scan to an S3 server beside rclone, boto3 and cp: rate and CPU time.
+	$(VENV)/bin/python benches/objects.py $(BENCH)
 
 bench-pattern: rust ## How fast one core makes and checks patterns, 15 GB/s asked for: a table, and JSON in benches/results/.
 	$(CARGO) run --release --locked -q -p fullbore-core --example pattern_rate -- --require 15 --output benches/results/pattern.json
