@@ -1,6 +1,6 @@
 use std::net::UdpSocket;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fullbore_core::gap::Cause;
 use fullbore_formats::FILL;
@@ -11,6 +11,9 @@ use fullbore_store::reader::Scan;
 use fullbore_store::testing::{Store, StreamPlan};
 
 use super::*;
+use crate::pacer::Due;
+
+mod turns;
 
 /// All datagrams that a socket receives until it falls silent.
 fn all_received(socket: &UdpSocket) -> Vec<Vec<u8>> {
@@ -127,8 +130,8 @@ fn streams_take_turns_within_a_frame_unless_they_are_to_go_at_once() {
         // Fifty frames a second, at ten times the speed.
         assert_eq!(turns, [0, if spread { 10_000_000 } else { 0 }]);
         let due = Due {
-            origin: Second::of(53, 1000).start(),
-            ..Pacer::start(&replay.playing, &replay.settings).due
+            first: Second::of(53, 1000).start(),
+            ..Pacer::start(&replay.playing, &replay.settings, false).due
         };
         let last = Second::of(53, 1001).start().plus_ns(980_000_000);
         let ns = due.ns(Some(last), turns[1], 0);
@@ -415,13 +418,16 @@ fn a_loop_at_recorded_speed_leaves_a_frame_of_time_between_its_turns() {
     let settings = Settings { speed, times: Some(2), ..Settings::default() };
     let mut replay = Replay::prepare(vec![playback(file.path(), target)], settings).unwrap();
     let origin = replay.start(&StopHandle::default()).unwrap().unwrap();
-    let mut pacer = Pacer::start(&replay.playing, &settings);
-    pacer.turn(origin, &settings);
+    let mut pacer = Pacer::start(&replay.playing, &settings, true);
+    pacer.begin(origin);
+    pacer.turn(&mut replay.playing, &settings);
     let stop = StopHandle::default();
     assert!(pacer.play(&mut replay.playing, &settings, &stop, &Progress::default()).unwrap());
     assert_eq!(pacer.end_ns, 99_000_000, "when the last frame was due");
-    pacer.turn(origin, &settings);
-    assert_eq!(pacer.due.base_ns, 100_000_000);
+    replay.playing[0].enter(0, (None, None)).unwrap();
+    let first = replay.start(&StopHandle::default()).unwrap();
+    pacer.turn(&mut replay.playing, &settings);
+    assert_eq!(pacer.due.ns(first, 0, 0), 100_000_000);
 }
 
 #[test]
