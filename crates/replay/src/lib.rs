@@ -28,8 +28,11 @@ mod head;
 pub mod pace;
 mod pacer;
 mod playing;
+pub mod playlist;
 mod sent;
 mod sequence;
+mod start;
+mod step;
 mod stored;
 mod timeline;
 pub mod underrun;
@@ -49,6 +52,8 @@ use serde::Serialize;
 pub use file::{FileError, FrameFile};
 pub use followed::{FollowedFrames, Looking, wait_for_delay};
 pub use sent::{Progress, Sent, cpu_seconds, rate};
+pub use start::{Passed, StartAccount, Timing, start};
+pub use step::{InStep, StepSummary};
 pub use stored::{StoredError, StoredFrames};
 
 use crate::pace::Waiting;
@@ -203,8 +208,8 @@ pub struct Settings {
     pub as_recorded: bool,
     /// The delay added after the replay has caught up with the recording.
     pub delay_ns: u64,
-    /// A frame that is sent more than this after its due time is late.
-    pub late_after_ns: u64,
+    /// When sending begins, and which frames count as late.
+    pub timing: Timing,
 }
 
 impl Default for Settings {
@@ -221,7 +226,7 @@ impl Default for Settings {
             spread: true,
             as_recorded: false,
             delay_ns: 0,
-            late_after_ns: crate::pace::LATE_NS,
+            timing: Timing::default(),
         }
     }
 }
@@ -282,6 +287,9 @@ pub enum Error {
         /// The error.
         source: SourceError,
     },
+    /// A start in the past.
+    #[error(transparent)]
+    Passed(#[from] Passed),
     /// A socket error.
     #[error(transparent)]
     Send(#[from] send::Error),
@@ -294,6 +302,7 @@ impl Hint for Error {
             Error::Factor { .. } | Error::Rate { .. } => {
                 "use --flat-out to send as fast as possible"
             }
+            Error::Passed(_) => "give an instant a few seconds from now, in UTC",
             Error::Send(error) => return error.hint(),
             _ => return None,
         }))
@@ -352,6 +361,12 @@ pub struct Report {
     pub sent: Sent,
     /// The due time of the last frame in seconds from the start, if there was a pace.
     pub due_seconds: Option<f64>,
+    /// The start, if it was to be at an instant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start: Option<StartAccount>,
+    /// How far streams were from being in step, if there were several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step: Option<StepSummary>,
     /// The number of complete turns, or of complete passes through a playlist.
     pub times: u64,
     /// True if it was stopped before its end.
@@ -460,11 +475,18 @@ impl<'a> Replay<'a> {
                 self.playing.iter_mut().try_for_each(|playing| playing.read_on(after))?;
             }
             tracing::info!(segment = segment + 1, "sends");
-            let pacer = pacer.get_or_insert_with(|| {
-                let mut pacer = Pacer::start(&self.playing, &self.settings, after.is_some());
-                pacer.begin(first);
-                pacer
-            });
+            let pacer = match &mut pacer {
+                Some(pacer) => pacer,
+                None => {
+                    let (waiting, at) = (self.settings.waiting, self.settings.timing.at);
+                    let clock = start::start(waiting, at, stop)?;
+                    let several_turns = after.is_some();
+                    let begun = Pacer::start(&self.playing, &self.settings, several_turns, clock);
+                    let pacer = pacer.insert(begun);
+                    pacer.begin(first);
+                    pacer
+                }
+            };
             if let Some(began_ns) = began_ns {
                 pacer.account.waited_for_frames(pacer.gate.now_ns().saturating_sub(began_ns));
             }
@@ -533,6 +555,8 @@ impl<'a> Replay<'a> {
             frames: tallies.iter().map(|tally| tally.sent).sum(),
             sent: Sent::of(&tallies, bytes, seconds, cpu_seconds, lateness, pacer.account.finish()),
             due_seconds: pacer.timed.then_some(pacer.end_ns as f64 / 1e9),
+            start: pacer.first_sent,
+            step: pacer.in_step.map(|step| step.summary()),
             times: self.sequence.passes(),
             stopped: false,
             waits: pacer.waits,

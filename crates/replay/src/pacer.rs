@@ -14,7 +14,7 @@ use crate::pace::{Gate, Lateness, Monotonic, Period, Waiting, group_size};
 use crate::playing::{Fate, Playing};
 use crate::timeline::Timeline;
 use crate::underrun::{Cause, Underruns};
-use crate::{Error, HeaderClock, Progress, Settings, Speed};
+use crate::{Error, HeaderClock, InStep, Progress, Settings, Speed, StartAccount};
 
 /// Converts recorded times to due times.
 pub(super) struct Due {
@@ -56,6 +56,10 @@ pub(super) struct Pacer {
     pub due: Due,
     pub lateness: Lateness,
     pub account: Underruns,
+    /// The start, if it was to be at an instant and the first frame was sent.
+    pub first_sent: Option<StartAccount>,
+    /// The lateness of several streams, compared.
+    pub in_step: Option<InStep>,
     pub timed: bool,
     /// The number of frames that a group waits for, and the most frames of one group.
     group: usize,
@@ -85,7 +89,7 @@ fn tell_lag(playing: &[Playing<'_>], settled: usize, progress: &Progress) {
 pub(super) const ASK_AGAIN: std::time::Duration = std::time::Duration::from_millis(5);
 
 impl Pacer {
-    pub fn start(playing: &[Playing<'_>], settings: &Settings, several_turns: bool) -> Self {
+    pub fn start(playing: &[Playing<'_>], settings: &Settings, several_turns: bool, clock: Monotonic) -> Self {
         let recorded = playing.iter().filter_map(Playing::rate).sum::<u64>();
         let rate = match settings.speed {
             Speed::Recorded { factor } => (recorded as f64 * factor) as u64,
@@ -104,11 +108,7 @@ impl Pacer {
         let clocks = playing.iter().filter(|_| !settings.as_recorded).flat_map(Playing::clocks);
         let rates = clocks.filter_map(HeaderClock::rate);
         Pacer {
-            gate: Gate::new(
-                Monotonic::start(settings.waiting),
-                settings.waiting,
-                settings.catch_up,
-            ),
+            gate: Gate::new(clock, settings.waiting, settings.catch_up),
             due: Due {
                 speed: settings.speed,
                 first: Tai(0),
@@ -120,8 +120,10 @@ impl Pacer {
             lateness: Lateness::default(),
             account: Underruns::new(
                 playing.iter().map(|playing| playing.report.name.clone()),
-                settings.late_after_ns,
+                settings.timing.late_after_ns,
             ),
+            first_sent: None,
+            in_step: (playing.len() > 1).then(|| InStep::new(playing.len())),
             timed: settings.speed != Speed::FlatOut,
             group,
             most,
@@ -353,6 +355,9 @@ impl Pacer {
         }
         let stalls = playback.sender.tally().stalls;
         let refused = playback.sender.send(&packets[..count])?;
+        if let (Some(at), None) = (settings.timing.at, &self.first_sent) {
+            self.first_sent = Some(StartAccount::read(at));
+        }
         let mut sent_ns = now_ns;
         if playback.sender.tally().stalls != stalls {
             // The packets waited for room in the socket.
@@ -366,6 +371,9 @@ impl Pacer {
             } else {
                 let late_ns = due_ns.map_or(0, |due_ns| sent_ns.saturating_sub(due_ns));
                 self.account.sent(stream, due_ns, late_ns);
+                if let Some(in_step) = &mut self.in_step {
+                    in_step.sent(stream, late_ns);
+                }
             }
         }
         let length = |at: usize| source.frame(at).bytes.len() as u64;

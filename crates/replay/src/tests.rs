@@ -65,6 +65,10 @@ fn play(playbacks: Vec<PlaybackStream<'_>>, settings: Settings) -> Report {
     replay.run(&StopHandle::default(), &Progress::default()).unwrap()
 }
 
+fn clock() -> crate::pace::Monotonic {
+    crate::pace::Monotonic::start(Waiting::Exact)
+}
+
 fn fast() -> Settings {
     Settings { speed: Speed::FlatOut, ..Settings::default() }
 }
@@ -131,7 +135,7 @@ fn streams_take_turns_within_a_frame_unless_they_are_to_go_at_once() {
         assert_eq!(turns, [0, if spread { 10_000_000 } else { 0 }]);
         let due = Due {
             first: Second::of(53, 1000).start(),
-            ..Pacer::start(&replay.playing, &replay.settings, false).due
+            ..Pacer::start(&replay.playing, &replay.settings, false, clock()).due
         };
         let last = Second::of(53, 1001).start().plus_ns(980_000_000);
         let ns = due.ns(Some(last), turns[1], 0);
@@ -418,7 +422,7 @@ fn a_loop_at_recorded_speed_leaves_a_frame_of_time_between_its_turns() {
     let settings = Settings { speed, times: Some(2), ..Settings::default() };
     let mut replay = Replay::prepare(vec![playback(file.path(), target)], settings).unwrap();
     let origin = replay.start(&StopHandle::default()).unwrap().unwrap();
-    let mut pacer = Pacer::start(&replay.playing, &settings, true);
+    let mut pacer = Pacer::start(&replay.playing, &settings, true, clock());
     pacer.begin(origin);
     pacer.turn(&mut replay.playing, &settings);
     let stop = StopHandle::default();

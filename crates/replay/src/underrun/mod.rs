@@ -6,7 +6,11 @@
 //! One thread sends all streams, so a stall delays all of them. Its cause is the one that took the most time since
 //! packets last went out when they were due.
 
+mod words;
+
 use serde::Serialize;
+
+pub use words::short_time;
 
 /// The most gaps that are listed; further ones are counted.
 pub const MOST_GAPS: usize = 1000;
