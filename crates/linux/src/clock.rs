@@ -1,7 +1,7 @@
 //! A clock that reads the host's clock once and then follows the monotonic clock. A step of the host's clock does not
 //! affect a recording.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use fullbore_time::Tai;
 
@@ -22,18 +22,6 @@ impl Clock {
         let (time, instant) = (Tai::from_unix_ns(unix.as_nanos() as i128), Instant::now());
         let more_ns = if is_leap_second(unix.as_secs() as i64) { 1_000_000_000 } else { 0 };
         Self { start: time.plus_ns(more_ns), instant }
-    }
-
-    /// Returns the instant of the monotonic clock at which this clock shows `time`. An instant that the system cannot
-    /// express is the present one.
-    pub fn instant_of(&self, time: Tai) -> Instant {
-        let ns = time.since(self.start);
-        let distance = Duration::from_nanos(ns.unsigned_abs());
-        let instant = match ns < 0 {
-            true => self.instant.checked_sub(distance),
-            false => self.instant.checked_add(distance),
-        };
-        instant.unwrap_or_else(Instant::now)
     }
 
     /// Returns the time now.

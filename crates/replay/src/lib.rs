@@ -247,6 +247,12 @@ pub enum Error {
         /// The destinations.
         targets: usize,
     },
+    /// A segment without a frame between its times.
+    #[error("segment {number} has no frame to play")]
+    EmptySegment {
+        /// The segment, counted from 1.
+        number: usize,
+    },
     /// No frame between the two times, or no frame at all.
     #[error("there is no frame to play")]
     NoFrames,
@@ -459,14 +465,14 @@ impl<'a> Replay<'a> {
             for playing in &mut self.playing {
                 match began_ns {
                     Some(_) => playing.enter(segment, self.ranges[segment])?,
-                    None => playing.begin(segment, self.ranges[segment]),
+                    None => playing.begin(segment, self.ranges[segment])?,
                 }
             }
             let Some(first) = self.start(stop)? else {
-                match pacer.is_some() || self.ranges.len() == 1 {
-                    true => break,
-                    false => return Err(Error::NoFrames),
+                if stop.is_requested() || self.ranges.len() == 1 {
+                    break;
                 }
+                return Err(Error::EmptySegment { number: segment + 1 });
             };
             if pacer.is_none() && self.settings.spread {
                 self.spread();

@@ -89,7 +89,12 @@ fn tell_lag(playing: &[Playing<'_>], settled: usize, progress: &Progress) {
 pub(super) const ASK_AGAIN: std::time::Duration = std::time::Duration::from_millis(5);
 
 impl Pacer {
-    pub fn start(playing: &[Playing<'_>], settings: &Settings, several_turns: bool, clock: Monotonic) -> Self {
+    pub fn start(
+        playing: &[Playing<'_>],
+        settings: &Settings,
+        several_turns: bool,
+        clock: Monotonic,
+    ) -> Self {
         let recorded = playing.iter().filter_map(Playing::rate).sum::<u64>();
         let rate = match settings.speed {
             Speed::Recorded { factor } => (recorded as f64 * factor) as u64,

@@ -86,9 +86,14 @@ impl<'a> Playing<'a> {
         Ok(())
     }
 
-    /// Chooses the segment to begin with.
-    pub fn begin(&mut self, segment: usize, range: (Option<Tai>, Option<Tai>)) {
+    /// Chooses the segment to begin with, and starts to read it.
+    pub fn begin(
+        &mut self,
+        segment: usize,
+        range: (Option<Tai>, Option<Tai>),
+    ) -> Result<(), Error> {
         (self.segment, self.range) = (segment, range);
+        self.read_on(segment)
     }
 
     /// Starts to read the first frames of a segment.

@@ -176,7 +176,10 @@ mod tests {
             until = "+2.5s"
         "#;
         let entries = parse(text).unwrap();
-        assert_eq!((entries[0].play.as_slice(), entries[0].times), (["a_1".to_owned()].as_slice(), 3));
+        assert_eq!(
+            (entries[0].play.as_slice(), entries[0].times),
+            (["a_1".to_owned()].as_slice(), 3)
+        );
         assert_eq!((entries[1].play.len(), entries[1].times), (2, 1));
         assert_eq!(entries[1].until.as_deref(), Some("+2.5s"));
     }

@@ -152,11 +152,8 @@ impl<'a> StoredFrames<'a> {
     /// Counts the frames of the blocks that were skipped before a position.
     fn skip_to(&mut self, position: usize) {
         let skipped = self.stream.blocks.get(self.position..position).unwrap_or_default();
-        let datagrams = |block: &Block| match self.stream.is_of_bytes() {
-            true => u64::from(block.bytes).div_ceil(PIECE_BYTES as u64),
-            false => u64::from(block.present),
-        };
-        self.lost_frames += skipped.iter().map(|it| datagrams(&it.block)).sum::<u64>();
+        let lost = skipped.iter().map(|it| datagrams_of(self.stream, &it.block));
+        self.lost_frames += lost.sum::<u64>();
         self.position = self.position.max(position);
     }
 
@@ -286,6 +283,14 @@ impl Run {
             self.joined.sequence += 1;
         }
         Ok(())
+    }
+}
+
+/// The datagrams that a block is sent in, without fill.
+pub(super) fn datagrams_of(stream: &StoredStream, block: &Block) -> u64 {
+    match stream.is_of_bytes() {
+        true => u64::from(block.bytes).div_ceil(PIECE_BYTES as u64),
+        false => u64::from(block.present),
     }
 }
 

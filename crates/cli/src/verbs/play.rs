@@ -236,7 +236,9 @@ fn entries(args: &Args) -> anyhow::Result<Vec<Entry>> {
 /// The positions between which a segment is played.
 fn range(args: &Args, entry: &Entry) -> anyhow::Result<(Option<Position>, Option<Position>)> {
     let read = |text: &Option<String>| text.as_ref().map(|text| text.parse()).transpose();
-    let position = |text, given: Option<Position>| anyhow::Ok(read(text).map_err(anyhow::Error::msg)?.or(given));
+    let position = |text, given: Option<Position>| {
+        anyhow::Ok(read(text).map_err(anyhow::Error::msg)?.or(given))
+    };
     Ok((position(&entry.from, args.from)?, position(&entry.until, args.until)?))
 }
 
@@ -617,7 +619,8 @@ fn told(report: &Report, stopped: bool) -> String {
     let mut text = sending::summary(done, &what, &report.sent, report.start.as_ref());
     if let Some(step) = report.step.filter(|step| step.rounds > 0) {
         let [median, p99, max] = [step.median_ns, step.p99_ns, step.max_ns].map(short_time);
-        text += &format!("in step  streams differ by {median} (median), p99 {p99}, at most {max}\n");
+        text +=
+            &format!("in step  streams differ by {median} (median), p99 {p99}, at most {max}\n");
     }
     if report.waits > 0 {
         let waits = count(report.waits as usize, "time");

@@ -7,15 +7,6 @@ pub fn is_synchronised() -> Option<bool> {
     Some(requested.status & libc::STA_UNSYNC == 0)
 }
 
-/// Returns the largest error of the host's clock that the kernel allows for, in microseconds (`maxerror` of adjtimex);
-/// `None` if the kernel does not report it.
-pub fn most_error_us() -> Option<i64> {
-    let (requested, _) = ask()?;
-    // The field has 32 bits on some machines.
-    #[allow(clippy::useless_conversion)]
-    Some(i64::from(requested.maxerror))
-}
-
 /// Returns true if the host's clock shows this Unix second for the second time, because of a leap second.
 pub fn is_leap_second(unix: i64) -> bool {
     ask().is_some_and(|(requested, state)| {

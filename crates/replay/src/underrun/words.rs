@@ -55,7 +55,6 @@ fn line(gap: &Gap) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::underrun::{Cause, Underruns};
 
     #[test]
