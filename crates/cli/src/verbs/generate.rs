@@ -328,6 +328,10 @@ fn payload(text: &str) -> Result<PatternSource, String> {
 /// Converts arguments to a plan.
 fn plan(args: &Args) -> anyhow::Result<Plan> {
     let targets = sending::targets(&args.to)?;
+    ensure!(
+        args.timing.at.is_none() || !matches!(args.start, Some(Start::Now)),
+        "--start now waits for the next second, and --at for another instant: give one of them"
+    );
     let threads = thread_list(&args.threads).map_err(|why| anyhow!("--threads: {why}"))?;
     let payload = match &args.sample {
         Some(path) => PayloadSource::Sample(path.clone()),

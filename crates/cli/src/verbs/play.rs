@@ -176,12 +176,15 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         return simulate::play(scan, &args.store, to, pace(&args), output);
     }
     let targets = sending::targets(&args.to)?;
-    let mut settings = settings(&args)?;
-    let read = |entry: &Entry| entry.play.iter().map(|text| input(&args, text)).collect();
-    let inputs = entries.iter().map(read).collect::<anyhow::Result<Vec<Vec<_>>>>()?;
-    refuse_useless(&args, &inputs.concat(), entries.len())?;
+    let settings = settings(&args)?;
+    let read = |entry: &Entry| -> anyhow::Result<Vec<Input>> {
+        entry.play.iter().map(|text| input(&args, text)).collect()
+    };
+    let inputs = entries.iter().map(read).collect::<anyhow::Result<Vec<_>>>()?;
+    let all = inputs.concat();
+    refuse_useless(&args, &all, &entries)?;
     if args.follow {
-        let [Input::Scan(selected)] = inputs.concat().as_slice() else {
+        let [Input::Scan(selected)] = all.as_slice() else {
             bail!("--follow plays one scan of a store, or one stream of it");
         };
         let mut follower =
@@ -191,7 +194,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
             return follow(&args, follower, selected.stream.as_ref(), targets, settings, output);
         }
     }
-    let scans = open_scans(&args, &inputs.concat())?;
+    let scans = open_scans(&args, &all)?;
     let (mut outputs, mut segments) = (Vec::new(), Vec::new());
     for (entry, inputs) in entries.iter().zip(&inputs) {
         let sources = sources(&args, inputs, &scans)?;
@@ -205,9 +208,11 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
             outputs = destinations(&sources, &targets)?;
         }
         let streams = sources.len();
-        let open = |(_, source): (_, Source<'_>)| source.open(&args, streams, (from, to));
-        let sources = sources.into_iter().map(open).collect::<anyhow::Result<_>>()?;
-        segments.push(Segment { sources, from, to, times: entry.times });
+        let mut opened = Vec::with_capacity(streams);
+        for (_, source) in sources {
+            opened.push(source.open(&args, streams, (from, to))?);
+        }
+        segments.push(Segment { sources: opened, from, to, times: entry.times });
     }
     let stop = crate::signals::stop_handle()?;
     let progress = Progress::default();
@@ -235,9 +240,9 @@ fn entries(args: &Args) -> anyhow::Result<Vec<Entry>> {
 
 /// The positions between which a segment is played.
 fn range(args: &Args, entry: &Entry) -> anyhow::Result<(Option<Position>, Option<Position>)> {
-    let read = |text: &Option<String>| text.as_ref().map(|text| text.parse()).transpose();
-    let position = |text, given: Option<Position>| {
-        anyhow::Ok(read(text).map_err(anyhow::Error::msg)?.or(given))
+    let position = |text: &Option<String>, given: Option<Position>| match text {
+        Some(text) => text.parse().map(Some).map_err(anyhow::Error::msg),
+        None => Ok(given),
     };
     Ok((position(&entry.from, args.from)?, position(&entry.until, args.until)?))
 }
@@ -333,7 +338,7 @@ fn pace(args: &Args) -> Pace {
 }
 
 /// Refuses options that would have no effect.
-fn refuse_useless(args: &Args, inputs: &[Input], segments: usize) -> anyhow::Result<()> {
+fn refuse_useless(args: &Args, inputs: &[Input], entries: &[Entry]) -> anyhow::Result<()> {
     let files = inputs.iter().any(|input| matches!(input, Input::File(_) | Input::Device(_)));
     let whole = |input: &Input| matches!(input, Input::Scan(Selected { stream: None, .. }));
     ensure!(files || args.fps.is_none(), "--fps is for a file: a scan knows its own");
@@ -342,8 +347,9 @@ fn refuse_useless(args: &Args, inputs: &[Input], segments: usize) -> anyhow::Res
         args.stream.is_empty() || inputs.iter().any(whole),
         "--stream chooses among the streams of a scan, and none is played whole"
     );
-    let again = args.times != 1 || segments > 1 || args.scan.iter().any(|it| it.contains('*'));
-    ensure!(!args.as_recorded || again || args.playlist.is_some(), "--as-recorded is for --loop");
+    let again = args.times != 1 || entries.len() > 1 || entries.iter().any(|it| it.times > 1);
+    ensure!(again || !args.as_recorded, "--as-recorded is for --loop and segments");
+    ensure!(!again || !args.follow, "--follow plays one scan of a store, once");
     Ok(())
 }
 
