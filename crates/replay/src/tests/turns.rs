@@ -29,10 +29,10 @@ fn indexes(datagrams: &[Vec<u8>]) -> Vec<(i64, i64)> {
     by_header.zip(datagrams.iter().map(|datagram| i64::from(payload(datagram)))).collect()
 }
 
-fn playlist(
-    segments: Vec<(&tempfile::NamedTempFile, u64, Option<(u32, u32)>)>,
-    settings: Settings,
-) -> (Report, Vec<Vec<u8>>) {
+/// A file, the number of its turns, and the indexes between which it is played.
+type Part<'a> = (&'a tempfile::NamedTempFile, u64, Option<(u32, u32)>);
+
+fn playlist(segments: Vec<Part<'_>>, settings: Settings) -> (Report, Vec<Vec<u8>>) {
     let (socket, target) = receiver();
     let at = |index: u32| Second::of(53, 1000).start().plus_ns(i64::from(index) * 20_000_000);
     let segments = segments.into_iter().map(|(file, times, range)| Segment {
