@@ -17,7 +17,7 @@ use fullbore_linux::read_at::ReadAt;
 use fullbore_time::{Tai, frame_ns};
 
 use super::stored::MOST_LOSSES;
-use super::{Frame, FrameSource, SourceError};
+use super::{Frame, FrameSource, HeaderClock, SourceError};
 
 /// The approximate size of one read.
 const RUN_BYTES: usize = 1 << 20;
@@ -92,8 +92,9 @@ pub struct FrameFile {
     first: Header,
     /// The time of the last trustworthy frame.
     latest: Option<Tai>,
-    /// Notes on unreadable parts.
+    /// Notes on unreadable parts, and the number of their frames.
     losses: Vec<String>,
+    lost_frames: u64,
 }
 
 /// The channels of the reading thread; it ends when they are dropped.
@@ -167,6 +168,7 @@ impl FrameFile {
             first: header,
             latest: None,
             losses: Vec::new(),
+            lost_frames: 0,
         };
         if this.frames_per_second.is_none() {
             this.frames_per_second = this.learn_rate(header)?;
@@ -312,6 +314,9 @@ impl FrameSource for FrameFile {
                     // Reading continues after the unreadable part, with new memory in place of that which the error
                     // took.
                     memory = Vec::new();
+                    let each = frames_of_run(self.frame_bytes);
+                    let last = self.frames - self.frames.saturating_sub(1) / each * each;
+                    self.lost_frames += if ahead.left == 0 { last } else { each };
                     if self.losses.len() < MOST_LOSSES {
                         self.losses.push(with_causes(&error));
                     }
@@ -351,14 +356,27 @@ impl FrameSource for FrameFile {
     }
 
     fn again(&mut self) -> Result<(), SourceError> {
-        if let Some(ahead) = self.ahead.as_mut().filter(|ahead| !ahead.requested) {
+        match &mut self.ahead {
+            None => {
+                let (bytes, frames) = (self.frame_bytes, self.frames);
+                self.ahead = Some(read_ahead(&self.path, &self.file, bytes, frames)?);
+            }
             // A thread that has ended cannot read again, so a new one is started.
-            ahead.requested = ahead.again.send(()).is_ok();
+            Some(ahead) if !ahead.requested => ahead.requested = ahead.again.send(()).is_ok(),
+            Some(_) => {}
         }
         Ok(())
     }
 
+    fn header_clock(&self) -> HeaderClock {
+        HeaderClock::of(self.frames_per_second)
+    }
+
     fn losses(&self) -> &[String] {
         &self.losses
+    }
+
+    fn lost_frames(&self) -> u64 {
+        self.lost_frames
     }
 }

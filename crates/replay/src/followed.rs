@@ -25,7 +25,7 @@ use fullbore_store::reader::{BlockClock, BlockLocation, Cursor, Item, Scan, Stor
 use fullbore_time::Tai;
 use uuid::Uuid;
 
-use super::stored::{MOST_LOSSES, Run};
+use super::stored::{MOST_LOSSES, Run, datagrams_of};
 use super::{Frame, FrameSource, SourceError};
 
 /// A scan that a separate thread reads while its streams are played.
@@ -169,6 +169,7 @@ pub struct FollowedFrames {
     ns_per_kb: i64,
     run: Run,
     losses: Vec<String>,
+    lost_frames: u64,
 }
 
 impl FollowedFrames {
@@ -203,6 +204,7 @@ impl FollowedFrames {
             ns_per_kb: 0,
             run: Run::default(),
             losses: Vec::new(),
+            lost_frames: 0,
         }
     }
 
@@ -296,6 +298,11 @@ impl FollowedFrames {
         }
     }
 
+    /// Counts the frames of an unreadable block.
+    fn count_lost(&mut self, position: usize) {
+        self.lost_frames += datagrams_of(&self.stream, &self.stream.blocks[position].block);
+    }
+
     /// Loads the next block that can be played. `false`: no block yet, or the end.
     fn load(&mut self) -> Result<bool, SourceError> {
         let (looks, status) = self.fetch()?;
@@ -310,6 +317,7 @@ impl FollowedFrames {
                     return Ok(false);
                 }
                 self.lost(finding);
+                self.count_lost(self.skip);
                 self.next = self.stream.blocks[self.skip].block.sequence + 1;
                 self.skip += 1;
             }
@@ -339,6 +347,9 @@ impl FollowedFrames {
                 }
                 Item::Lost(finding) => {
                     self.lost(finding.to_string());
+                    if of_block {
+                        self.count_lost(position);
+                    }
                     continue;
                 }
                 Item::Block(block) => block,
@@ -410,6 +421,10 @@ impl FrameSource for FollowedFrames {
 
     fn losses(&self) -> &[String] {
         &self.losses
+    }
+
+    fn lost_frames(&self) -> u64 {
+        self.lost_frames
     }
 }
 

@@ -14,41 +14,52 @@
 //! A scan that is still being recorded is played as it becomes durable. When a stream has no more durable frames, all
 //! streams wait for it, so that they stay in step.
 //!
-//! In a loop, a receiver that uses the times in the frames would see them jump back. From the second turn on, VDIF
-//! times are therefore advanced by the length of the recording, in whole seconds. The next turn is read ahead during
-//! the current one, so that there is no pause between the two.
+//! In a loop or a playlist, a receiver that uses the times in the frames would see them jump. From the second turn on,
+//! times are therefore moved by a whole number of frames, so that each turn goes on where the one before ended. The next
+//! turn is read ahead during the current one, so that there is no pause between the two.
+//!
+//! The [account](underrun) says of each frame whether it was sent on time, and if not, why.
 //!
 //! It may open sockets, plain files and stored scans. It changes none of them.
 
 mod file;
 mod followed;
+mod head;
 pub mod pace;
+mod pacer;
+mod playing;
+pub mod playlist;
 mod sent;
+mod sequence;
+mod start;
+mod step;
 mod stored;
+mod timeline;
+pub mod underrun;
 
 use std::borrow::Cow;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-use std::io::IoSlice;
 use std::ops::RangeInclusive;
-use std::time::Instant;
 
 use fullbore_core::endpoint::UdpTarget;
 use fullbore_core::hint::Hint;
 use fullbore_core::units::ByteRate;
 use fullbore_formats::framed::FrameCodec;
-use fullbore_formats::vdif::Second;
 use fullbore_linux::stop_handle::StopHandle;
-use fullbore_linux::sys::send::{self, Destination, MOST_PACKETS, Packet, Sender};
+use fullbore_linux::sys::send;
 use fullbore_time::Tai;
 use serde::Serialize;
 
 pub use file::{FileError, FrameFile};
 pub use followed::{FollowedFrames, Looking, wait_for_delay};
 pub use sent::{Progress, Sent, cpu_seconds, rate};
+pub use start::{Passed, StartAccount, Timing, start};
+pub use step::{InStep, StepSummary};
 pub use stored::{StoredError, StoredFrames};
 
-use crate::pace::{Gate, Lateness, Monotonic, Period, Waiting, group_size};
+use crate::pace::Waiting;
+use crate::pacer::{ASK_AGAIN, Pacer};
+use crate::playing::Playing;
+use crate::sequence::Sequence;
 
 /// An error of a source; it names the file or scan itself.
 pub type SourceError = Box<dyn std::error::Error + Send + Sync>;
@@ -66,6 +77,33 @@ pub struct Frame<'a> {
     pub dated: Option<FrameCodec>,
 }
 
+/// How the headers of a stream's frames tell the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeaderClock {
+    /// They do not.
+    None,
+    /// By a second, and a frame number of unknown rate.
+    Seconds,
+    /// By a second, and a frame number at this many frames per second.
+    Rate(u64),
+}
+
+impl HeaderClock {
+    /// The clock of frames with a header at this rate, if it is known.
+    pub fn of(rate: Option<u64>) -> Self {
+        rate.filter(|rate| *rate > 0).map_or(HeaderClock::Seconds, HeaderClock::Rate)
+    }
+
+    /// The frames per second of headers that tell the time, if they are known.
+    fn rate(self) -> Option<Option<u64>> {
+        match self {
+            HeaderClock::None => None,
+            HeaderClock::Seconds => Some(None),
+            HeaderClock::Rate(rate) => Some(Some(rate)),
+        }
+    }
+}
+
 /// The frames of one stream in order, one run at a time.
 pub trait FrameSource {
     /// Loads the next run of frames, replacing the previous one; `false` at the end, or while it
@@ -75,15 +113,23 @@ pub trait FrameSource {
     fn count(&self) -> usize;
     /// A frame of the run.
     fn frame(&self, n: usize) -> Frame<'_>;
-    /// Goes back to before the first run.
+    /// The clock in the headers of its frames.
+    fn header_clock(&self) -> HeaderClock {
+        HeaderClock::None
+    }
+    /// Goes back to before the first run. Unless [`again`](Self::again) was called, nothing is read until then.
     fn rewind(&mut self) -> Result<(), SourceError>;
-    /// Announces another turn after this one: its first runs are read during this turn.
+    /// Announces another turn after this one, or the first turn: its first runs are read meanwhile.
     fn again(&mut self) -> Result<(), SourceError> {
         Ok(())
     }
     /// Notes on unreadable data so far.
     fn losses(&self) -> &[String] {
         &[]
+    }
+    /// The number of frames in the unreadable data, in all turns so far.
+    fn lost_frames(&self) -> u64 {
+        0
     }
     /// True if more frames may follow later.
     fn waits(&self) -> bool {
@@ -103,6 +149,18 @@ pub struct PlaybackStream<'a> {
     pub source: Box<dyn FrameSource + 'a>,
     /// The destination.
     pub target: UdpTarget,
+}
+
+/// A part of a playlist: its streams are played in step, between two times, and the part a number of times in a row.
+pub struct Segment<'a> {
+    /// The frames of each stream, in the order of the destinations.
+    pub sources: Vec<Box<dyn FrameSource + 'a>>,
+    /// Frames before this time are skipped.
+    pub from: Option<Tai>,
+    /// Frames at this time and later are skipped.
+    pub to: Option<Tai>,
+    /// The number of turns.
+    pub times: u64,
 }
 
 /// The allowed factors of the recorded speed.
@@ -134,7 +192,7 @@ pub struct Settings {
     pub waiting: Waiting,
     /// The factor by which it may be faster after a stall.
     pub catch_up: f64,
-    /// The number of turns; `None`: until stopped.
+    /// The number of turns, or of passes through a playlist; `None`: until stopped.
     pub times: Option<u64>,
     /// Frames before this time are skipped.
     pub from: Option<Tai>,
@@ -150,6 +208,8 @@ pub struct Settings {
     pub as_recorded: bool,
     /// The delay added after the replay has caught up with the recording.
     pub delay_ns: u64,
+    /// When sending begins, and which frames count as late.
+    pub timing: Timing,
 }
 
 impl Default for Settings {
@@ -166,6 +226,7 @@ impl Default for Settings {
             spread: true,
             as_recorded: false,
             delay_ns: 0,
+            timing: Timing::default(),
         }
     }
 }
@@ -176,6 +237,22 @@ pub enum Error {
     /// No stream.
     #[error("there is no stream to play")]
     NoTracks,
+    /// Segments with different numbers of streams.
+    #[error("segment {number} has {streams} streams, and there are {targets} destinations")]
+    Segment {
+        /// The segment, counted from 1.
+        number: usize,
+        /// Its streams.
+        streams: usize,
+        /// The destinations.
+        targets: usize,
+    },
+    /// A segment without a frame between its times.
+    #[error("segment {number} has no frame to play")]
+    EmptySegment {
+        /// The segment, counted from 1.
+        number: usize,
+    },
     /// No frame between the two times, or no frame at all.
     #[error("there is no frame to play")]
     NoFrames,
@@ -216,6 +293,9 @@ pub enum Error {
         /// The error.
         source: SourceError,
     },
+    /// A start in the past.
+    #[error(transparent)]
+    Passed(#[from] Passed),
     /// A socket error.
     #[error(transparent)]
     Send(#[from] send::Error),
@@ -228,6 +308,7 @@ impl Hint for Error {
             Error::Factor { .. } | Error::Rate { .. } => {
                 "use --flat-out to send as fast as possible"
             }
+            Error::Passed(_) => "give an instant a few seconds from now, in UTC",
             Error::Send(error) => return error.hint(),
             _ => return None,
         }))
@@ -286,7 +367,13 @@ pub struct Report {
     pub sent: Sent,
     /// The due time of the last frame in seconds from the start, if there was a pace.
     pub due_seconds: Option<f64>,
-    /// The number of complete turns.
+    /// The start, if it was to be at an instant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start: Option<StartAccount>,
+    /// How far streams were from being in step, if there were several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step: Option<StepSummary>,
+    /// The number of complete turns, or of complete passes through a playlist.
     pub times: u64,
     /// True if it was stopped before its end.
     pub stopped: bool,
@@ -312,140 +399,34 @@ impl Report {
     }
 }
 
-/// Tracks with open sockets, positioned at their first frames.
+/// Streams with open sockets.
 pub struct Replay<'a> {
     playing: Vec<Playing<'a>>,
+    /// The times between which each segment is played, and the order of the segments.
+    ranges: Vec<(Option<Tai>, Option<Tai>)>,
+    sequence: Sequence,
     settings: Settings,
 }
 
-/// A track and its position.
-struct Playing<'a> {
-    source: Box<dyn FrameSource + 'a>,
-    sender: Sender,
-    /// The next frame of the run.
-    at: usize,
-    /// Packet number of the next frame.
-    number: u64,
-    /// Frames never go back before this time, which preserves their order.
-    latest: Tai,
-    /// The delay of its frames after their recorded times, so that streams take turns.
-    turn_ns: i64,
-    report: PlaybackReport,
-}
-
-impl<'a> Playing<'a> {
-    fn open(playback: PlaybackStream<'a>) -> Result<Self, Error> {
-        let PlaybackStream { name, source, target } = playback;
-        let sender = Sender::connect(&Destination::of(&target)?)?;
-        let report =
-            PlaybackReport { name, target: target.to_string(), ..PlaybackReport::default() };
-        Ok(Playing { source, sender, at: 0, number: 0, latest: Tai(i64::MIN), turn_ns: 0, report })
-    }
-
-    fn error(&self, source: SourceError) -> Error {
-        Error::Source { name: self.report.name.clone(), source }
-    }
-
-    /// Moves to the next frame to send, and loads runs as needed; `false` at the end, or while it waits for more.
-    fn settle(&mut self, settings: &Settings) -> Result<bool, Error> {
-        loop {
-            while self.at < self.source.count() {
-                match fate(&self.source.frame(self.at), settings) {
-                    Fate::Send => return Ok(true),
-                    Fate::LeaveOut => self.report.fills_left_out += 1,
-                    Fate::PassOver => self.report.passed_over += 1,
-                }
-                self.at += 1;
-            }
-            self.at = 0;
-            if !self.source.advance().map_err(|error| self.error(error))? {
-                return Ok(false);
-            }
-            self.note_lag();
-        }
-    }
-
-    /// Records the lag of the loaded run behind the newest frames.
-    fn note_lag(&mut self) {
-        let first = (self.source.count() > 0).then(|| self.source.frame(0).time).flatten();
-        if let (Some(edge), Some(first)) = (self.source.edge(), first) {
-            let seconds = edge.since(first).max(0) as f64 / 1e9;
-            self.report.lag = Some(Lag::note(self.report.lag, seconds));
-        }
-    }
-
-    /// The time of the next frame, not before any earlier one.
-    fn time(&self) -> Option<Tai> {
-        Some(self.source.frame(self.at).time?.max(self.latest))
-    }
-
-    /// The time between frames of the loaded run.
-    fn period_ns(&self) -> Option<i64> {
-        let last = self.source.count().checked_sub(1)?;
-        let ns = self.source.frame(last).time?.since(self.source.frame(0).time?);
-        ns.checked_div(i64::try_from(last).ok()?).filter(|ns| *ns > 0)
-    }
-
-    /// Bytes per second of the loaded run, by its times.
-    fn rate(&self) -> Option<u64> {
-        let count = self.source.count();
-        let first = self.source.frame(0).time?;
-        let last = self.source.frame(count.checked_sub(1)?).time?;
-        let ns = u64::try_from(last.since(first)).ok().filter(|ns| *ns > 0)?;
-        let bytes: u64 = (0..count).map(|n| self.source.frame(n).bytes.len() as u64).sum();
-        u64::try_from(u128::from(bytes) * 1_000_000_000 / u128::from(ns)).ok()
-    }
-}
-
-/// The decision about a frame.
-enum Fate {
-    Send,
-    LeaveOut,
-    PassOver,
-}
-
-fn fate(frame: &Frame<'_>, settings: &Settings) -> Fate {
-    let outside = |time: Tai| {
-        settings.from.is_some_and(|from| time < from) || settings.to.is_some_and(|to| time >= to)
-    };
-    match frame.time {
-        Some(time) if outside(time) => Fate::PassOver,
-        _ if frame.fill && !settings.fills => Fate::LeaveOut,
-        _ => Fate::Send,
-    }
-}
-
-/// Converts recorded times to due times.
-struct Due {
-    speed: Speed,
-    /// The earliest time of all streams.
-    origin: Tai,
-    /// Start of the current turn of the loop.
-    base_ns: u64,
-    /// The time per byte, at a given rate.
-    byte: Period,
-    bytes: u64,
-}
-
-impl Due {
-    /// The due time of a frame with that recorded time, `turn_ns` later, if `ahead` more bytes precede it.
-    fn ns(&self, time: Option<Tai>, turn_ns: i64, ahead: u64) -> u64 {
-        match (self.speed, time) {
-            (Speed::Recorded { factor }, Some(time)) => {
-                let after = time.plus_ns(turn_ns).since(self.origin).max(0);
-                let after = if factor == 1.0 { after } else { (after as f64 / factor) as i64 };
-                self.base_ns.saturating_add(after as u64)
-            }
-            (Speed::Rate(_), _) => self.byte.times_ns(self.bytes + ahead),
-            (Speed::Recorded { .. }, None) | (Speed::FlatOut, _) => 0,
-        }
-    }
-}
-
 impl<'a> Replay<'a> {
-    /// Opens the sockets and loads the first frames.
+    /// Opens the sockets for streams that are played in step.
     pub fn prepare(playbacks: Vec<PlaybackStream<'a>>, settings: Settings) -> Result<Self, Error> {
-        if playbacks.is_empty() {
+        let (mut outputs, mut sources) = (Vec::new(), Vec::new());
+        for PlaybackStream { name, source, target } in playbacks {
+            outputs.push((name, target));
+            sources.push(source);
+        }
+        let segment = Segment { sources, from: settings.from, to: settings.to, times: 1 };
+        Self::playlist(outputs, vec![segment], settings)
+    }
+
+    /// Opens a socket for each destination, to play segments one after the other.
+    pub fn playlist(
+        outputs: Vec<(String, UdpTarget)>,
+        segments: Vec<Segment<'a>>,
+        settings: Settings,
+    ) -> Result<Self, Error> {
+        if outputs.is_empty() || segments.is_empty() {
             return Err(Error::NoTracks);
         }
         match settings.speed {
@@ -455,38 +436,79 @@ impl<'a> Replay<'a> {
             Speed::Rate(rate) if !RATES.contains(&rate) => return Err(Error::Rate { rate }),
             Speed::Recorded { .. } | Speed::Rate(_) | Speed::FlatOut => {}
         }
-        let playing = playbacks.into_iter().map(Playing::open).collect::<Result<_, _>>()?;
-        Ok(Replay { playing, settings })
+        let targets = outputs.len();
+        let mut sources: Vec<Vec<_>> = outputs.iter().map(|_| Vec::new()).collect();
+        let (mut ranges, mut times) = (Vec::new(), Vec::new());
+        for (n, segment) in segments.into_iter().enumerate() {
+            if segment.sources.len() != targets {
+                let streams = segment.sources.len();
+                return Err(Error::Segment { number: n + 1, streams, targets });
+            }
+            ranges.push((segment.from, segment.to));
+            times.push(segment.times);
+            sources.iter_mut().zip(segment.sources).for_each(|(all, it)| all.push(it));
+        }
+        let sequence = Sequence::new(times, settings.times);
+        let open = |((name, target), sources)| Playing::open(name, &target, sources);
+        let playing = outputs.into_iter().zip(sources).map(open).collect::<Result<_, _>>()?;
+        Ok(Replay { playing, ranges, sequence, settings })
     }
 
     /// Sends until all frames are sent or `stop` is set.
     pub fn run(mut self, stop: &StopHandle, progress: &Progress) -> Result<Report, Error> {
         let _span = tracing::info_span!("replay", streams = self.playing.len()).entered();
-        let (mut times, mut stopped, cpu_before) = (0, false, cpu_seconds());
-        let mut pacer = None;
-        while self.settings.times.is_none_or(|wanted| times < wanted) {
-            if times > 0 {
-                self.rewind()?;
+        let (mut stopped, cpu_before) = (false, cpu_seconds());
+        let mut pacer: Option<Pacer> = None;
+        while let Some(segment) = self.sequence.segment() {
+            let after = self.sequence.after();
+            let began_ns = pacer.as_ref().map(|pacer| pacer.gate.now_ns());
+            for playing in &mut self.playing {
+                match began_ns {
+                    Some(_) => playing.enter(segment, self.ranges[segment])?,
+                    None => playing.begin(segment, self.ranges[segment])?,
+                }
             }
-            let Some(start) = self.start(stop)? else { break };
-            if self.settings.times.is_none_or(|wanted| times + 1 < wanted) {
-                self.read_on()?;
-            }
+            let Some(first) = self.start(stop)? else {
+                if stop.is_requested() || self.ranges.len() == 1 {
+                    break;
+                }
+                return Err(Error::EmptySegment { number: segment + 1 });
+            };
             if pacer.is_none() && self.settings.spread {
                 self.spread();
             }
-            tracing::info!(turn = times + 1, "sends");
-            let pacer = pacer.get_or_insert_with(|| Pacer::start(&self.playing, &self.settings));
-            pacer.turn(start, &self.settings);
+            if let Some(after) = after {
+                self.playing.iter_mut().try_for_each(|playing| playing.read_on(after))?;
+            }
+            tracing::info!(segment = segment + 1, "sends");
+            let pacer = match &mut pacer {
+                Some(pacer) => pacer,
+                None => {
+                    let (waiting, at) = (self.settings.waiting, self.settings.timing.at);
+                    let clock = start::start(waiting, at, stop)?;
+                    let several_turns = after.is_some();
+                    let begun = Pacer::start(&self.playing, &self.settings, several_turns, clock);
+                    let pacer = pacer.insert(begun);
+                    pacer.begin(first);
+                    pacer
+                }
+            };
+            if let Some(began_ns) = began_ns {
+                pacer.account.waited_for_frames(pacer.gate.now_ns().saturating_sub(began_ns));
+            }
+            pacer.turn(&mut self.playing, &self.settings);
             if !pacer.play(&mut self.playing, &self.settings, stop, progress)? {
                 stopped = true;
                 break;
             }
-            times += 1;
+            self.sequence.step();
         }
-        let Some(pacer) = pacer else { return Err(Error::NoFrames) };
-        let report = self.report(times, &pacer, cpu_seconds() - cpu_before);
-        Ok(Report { stopped, ..report })
+        let Some(mut pacer) = pacer else { return Err(Error::NoFrames) };
+        for (number, playing) in self.playing.iter_mut().enumerate() {
+            pacer.count_lost(playing, number);
+        }
+        let cpu_seconds = cpu_seconds() - cpu_before;
+        Ok(Report { stopped, ..self.report(pacer, cpu_seconds) })
     }
 
     /// Gives each stream its turn within the time of the shortest frame.
@@ -498,29 +520,11 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Starts reading the first frames of the next turn before the last ones of this turn are due.
-    fn read_on(&mut self) -> Result<(), Error> {
-        for playing in &mut self.playing {
-            playing.source.again().map_err(|error| playing.error(error))?;
-        }
-        Ok(())
-    }
-
-    fn rewind(&mut self) -> Result<(), Error> {
-        for playing in &mut self.playing {
-            playing.source.rewind().map_err(|error| playing.error(error))?;
-            (playing.at, playing.latest) = (0, Tai(i64::MIN));
-            // The loaded run is over.
-            playing.at = playing.source.count();
-        }
-        Ok(())
-    }
-
     /// Moves to the first frame of each stream and returns the earliest time; `None` without any frame.
     fn start(&mut self, stop: &StopHandle) -> Result<Option<Tai>, Error> {
         loop {
             let earliest = self.start_now()?;
-            let waits = || self.playing.iter().any(|playing| playing.source.waits());
+            let waits = || self.playing.iter().any(|playing| playing.source().waits());
             if earliest.is_some() || !waits() || stop.is_requested() {
                 return Ok(earliest);
             }
@@ -547,376 +551,30 @@ impl<'a> Replay<'a> {
         Ok(any.then(|| earliest.unwrap_or(Tai(0))))
     }
 
-    fn report(self, times: u64, pacer: &Pacer, cpu_seconds: f64) -> Report {
+    fn report(self, pacer: Pacer, cpu_seconds: f64) -> Report {
         let tallies: Vec<send::Tally> =
             self.playing.iter().map(|playing| playing.sender.tally()).collect();
         let seconds = pacer.gate.now_ns() as f64 / 1e9;
         let bytes = self.playing.iter().map(|playing| playing.report.bytes).sum();
+        let lateness = pacer.lateness.summary();
         Report {
             frames: tallies.iter().map(|tally| tally.sent).sum(),
-            sent: Sent::of(&tallies, bytes, seconds, cpu_seconds, pacer.lateness.summary()),
+            sent: Sent::of(&tallies, bytes, seconds, cpu_seconds, lateness, pacer.account.finish()),
             due_seconds: pacer.timed.then_some(pacer.end_ns as f64 / 1e9),
-            times,
+            start: pacer.first_sent,
+            step: pacer.in_step.map(|step| step.summary()),
+            times: self.sequence.passes(),
             stopped: false,
             waits: pacer.waits,
             waited_seconds: pacer.waited_ns as f64 / 1e9,
             streams: self
                 .playing
                 .into_iter()
-                .map(|playing| {
-                    let losses = playing.source.losses().to_vec();
-                    PlaybackReport { losses, ..playing.report }
-                })
+                .map(|playing| PlaybackReport { losses: playing.losses(), ..playing.report })
                 .collect(),
         }
     }
 }
-
-/// The pacing of all tracks.
-struct Pacer {
-    gate: Gate<Monotonic>,
-    due: Due,
-    lateness: Lateness,
-    timed: bool,
-    /// The number of frames that a group waits for, and the most frames of one group.
-    group: usize,
-    most: usize,
-    /// Start of the next turn of a loop.
-    end_ns: u64,
-    /// Times of the first and last dated frame of this turn, if another turn may follow.
-    span: Option<(Tai, Tai)>,
-    /// The offset of the times in the frames of this turn, in seconds.
-    moved: i64,
-    /// The number and the total time of waits for tracks.
-    waits: u64,
-    waited_ns: u64,
-}
-
-/// Reports the largest lag of all streams behind the durable frames, after one of them has moved to its next run.
-fn tell_lag(playing: &[Playing<'_>], settled: usize, progress: &Progress) {
-    if playing[settled].at > 0 {
-        return;
-    }
-    let lags = playing.iter().filter_map(|playback| playback.report.lag);
-    if let Some(most) = lags.map(|lag| lag.last_seconds).reduce(f64::max) {
-        progress.lags(std::time::Duration::from_secs_f64(most));
-    }
-}
-
-/// Time between two checks whether a waiting track has more frames. The scan itself is looked at less often, and the
-/// frames of other tracks are due meanwhile.
-const ASK_AGAIN: std::time::Duration = std::time::Duration::from_millis(5);
-
-impl Pacer {
-    fn start(playing: &[Playing<'_>], settings: &Settings) -> Self {
-        let recorded = playing.iter().filter_map(Playing::rate).sum::<u64>();
-        let rate = match settings.speed {
-            Speed::Recorded { factor } => (recorded as f64 * factor) as u64,
-            Speed::Rate(rate) => rate.0,
-            Speed::FlatOut => u64::MAX,
-        };
-        let (group, most) = match settings.waiting {
-            Waiting::Exact => (group_size(rate), group_size(rate)),
-            Waiting::Gentle => (1, MOST_PACKETS),
-        };
-        let byte = match settings.speed {
-            Speed::Rate(rate) => Period::of_rate(1, rate.0),
-            Speed::Recorded { .. } | Speed::FlatOut => Period::of_rate(1, u64::MAX),
-        };
-        Pacer {
-            gate: Gate::new(
-                Monotonic::start(settings.waiting),
-                settings.waiting,
-                settings.catch_up,
-            ),
-            due: Due { speed: settings.speed, origin: Tai(0), base_ns: 0, byte, bytes: 0 },
-            lateness: Lateness::default(),
-            timed: settings.speed != Speed::FlatOut,
-            group,
-            most,
-            end_ns: 0,
-            span: None,
-            moved: 0,
-            waits: 0,
-            waited_ns: 0,
-        }
-    }
-
-    /// Begins a turn of the loop. `origin` is the time of its earliest frame.
-    fn turn(&mut self, origin: Tai, settings: &Settings) {
-        (self.due.origin, self.due.base_ns) = (origin, self.end_ns);
-        let Some((first, last)) = self.span.take().filter(|_| !settings.as_recorded) else {
-            return;
-        };
-        self.moved += last.since(first).max(0) / SECOND_NS + 1;
-        // Frames are due at their new times.
-        if let Speed::Recorded { factor } = settings.speed {
-            let moved_ns = (self.moved.saturating_mul(SECOND_NS) as f64 / factor) as u64;
-            self.due.base_ns = self.end_ns.max(moved_ns);
-        }
-    }
-
-    /// Records the time of a frame, so that the next turn can continue from there.
-    fn note(&mut self, frame: &Frame<'_>, settings: &Settings) {
-        let Some(codec) = frame.dated.filter(|_| settings.times != Some(1)) else { return };
-        let own = || Some(codec.read(frame.bytes)?.second().start());
-        let Some(time) = frame.time.or_else(own) else { return };
-        let (first, last) = self.span.unwrap_or((time, time));
-        self.span = Some((first.min(time), last.max(time)));
-    }
-
-    /// Plays all tracks to their ends; `false` if stopped before.
-    fn play(
-        &mut self,
-        playing: &mut [Playing<'_>],
-        settings: &Settings,
-        stop: &StopHandle,
-        progress: &Progress,
-    ) -> Result<bool, Error> {
-        let mut turns = BinaryHeap::new();
-        let mut waiting: Vec<usize> = Vec::new();
-        for (number, playback) in playing.iter().enumerate() {
-            if playback.at < playback.source.count() {
-                turns.push(Reverse((self.order(playback, settings), number)));
-            } else if playback.source.waits() {
-                waiting.push(number);
-            }
-        }
-        let mut requested = Instant::now();
-        loop {
-            if stop.is_requested() {
-                return Ok(false);
-            }
-            if !waiting.is_empty() && requested.elapsed() >= ASK_AGAIN {
-                requested = Instant::now();
-                for number in std::mem::take(&mut waiting) {
-                    let playback = &mut playing[number];
-                    if playback.settle(settings)? {
-                        tell_lag(playing, number, progress);
-                        let playback = &playing[number];
-                        self.hold_up(playback, settings);
-                        turns.push(Reverse((self.order(playback, settings), number)));
-                    } else if playback.source.waits() {
-                        waiting.push(number);
-                    }
-                }
-            }
-            let Some(Reverse((order, number))) = turns.pop() else {
-                if waiting.is_empty() {
-                    return Ok(true);
-                }
-                stop.wait(ASK_AGAIN);
-                continue;
-            };
-            let playback = &mut playing[number];
-            if !waiting.is_empty() && self.is_far(playback, settings) {
-                turns.push(Reverse((order, number)));
-                stop.wait(ASK_AGAIN);
-                continue;
-            }
-            if !self.comes_near(playback, settings, stop) {
-                return Ok(false);
-            }
-            let (until_ns, now_ns) = self.wait(playback, settings);
-            self.send(playback, settings, until_ns, now_ns, progress)?;
-            if playback.settle(settings)? {
-                tell_lag(playing, number, progress);
-                turns.push(Reverse((self.order(&playing[number], settings), number)));
-            } else if playback.source.waits() {
-                waiting.push(number);
-            }
-        }
-    }
-
-    /// Resumes a track that had to wait: overdue frames are sent now, and all later frames are delayed by the same
-    /// time.
-    fn hold_up(&mut self, playback: &Playing<'_>, settings: &Settings) {
-        if !self.timed {
-            return;
-        }
-        let late_ns = self.gate.now_ns().saturating_sub(self.group_due_ns(playback, settings));
-        if late_ns > HELD_UP_NS {
-            let held_ns = late_ns.saturating_add(settings.delay_ns);
-            self.due.base_ns = self.due.base_ns.saturating_add(held_ns);
-            self.waits += 1;
-            self.waited_ns += held_ns;
-        }
-    }
-
-    /// True if a track's next frames are due so late that others can be checked before.
-    fn is_far(&self, playback: &Playing<'_>, settings: &Settings) -> bool {
-        let left_ns = self.group_due_ns(playback, settings).saturating_sub(self.gate.now_ns());
-        self.timed && left_ns > 2 * ASK_AGAIN.as_nanos() as u64
-    }
-
-    /// The sort key of a track's turn: the due time; with a given rate the recorded time; else the frames sent.
-    fn order(&self, playback: &Playing<'_>, settings: &Settings) -> u64 {
-        match (settings.speed, playback.time()) {
-            (Speed::Recorded { .. }, _) => self.group_due_ns(playback, settings),
-            (_, Some(time)) => time.since(self.due.origin).max(0) as u64,
-            (_, None) => playback.report.frames,
-        }
-    }
-
-    /// The due time of the last frame of a track's next group.
-    fn group_due_ns(&self, playback: &Playing<'_>, settings: &Settings) -> u64 {
-        let (mut ahead, mut due_ns, mut frames) = (0, 0, 0);
-        for n in playback.at..playback.source.count() {
-            let frame = playback.source.frame(n);
-            if !matches!(fate(&frame, settings), Fate::Send) {
-                continue;
-            }
-            let time = frame.time.map(|time| time.max(playback.latest));
-            due_ns = self.due.ns(time, playback.turn_ns, ahead).max(due_ns);
-            ahead += frame.bytes.len() as u64;
-            frames += 1;
-            if frames == self.group {
-                break;
-            }
-        }
-        due_ns
-    }
-
-    /// Sleeps until a distant due time is near. `false`: a stop was requested.
-    fn comes_near(&self, playback: &Playing<'_>, settings: &Settings, stop: &StopHandle) -> bool {
-        const NEAR_NS: u64 = 200_000_000;
-        let left = self.group_due_ns(playback, settings).saturating_sub(self.gate.now_ns());
-        let far = left.saturating_sub(NEAR_NS);
-        !(self.timed && far > 0 && stop.wait(std::time::Duration::from_nanos(far)))
-    }
-
-    /// Waits for the track's turn; returns the due time up to which frames may be sent, and the current time.
-    fn wait(&mut self, playback: &Playing<'_>, settings: &Settings) -> (u64, u64) {
-        if !self.timed {
-            return (u64::MAX, 0);
-        }
-        self.gate.pass(self.group_due_ns(playback, settings))
-    }
-
-    /// Sends the due frames of a track's run, at least one.
-    fn send(
-        &mut self,
-        playback: &mut Playing<'_>,
-        settings: &Settings,
-        until_ns: u64,
-        now_ns: u64,
-        progress: &Progress,
-    ) -> Result<(), Error> {
-        let mut chosen = [0; MOST_PACKETS];
-        let (mut count, mut bytes, mut left_out, mut passed_over) = (0, 0, 0, 0);
-        let (mut at, mut latest) = (playback.at, playback.latest);
-        while at < playback.source.count() && count < self.most {
-            let frame = playback.source.frame(at);
-            match fate(&frame, settings) {
-                Fate::Send => {
-                    let time = frame.time.map(|time| time.max(latest));
-                    let due_ns = self.due.ns(time, playback.turn_ns, bytes);
-                    if count > 0 && due_ns > until_ns {
-                        break;
-                    }
-                    if self.timed {
-                        self.lateness.record(now_ns.saturating_sub(due_ns));
-                        self.end_ns = self.end_ns.max(due_ns);
-                    }
-                    self.note(&frame, settings);
-                    latest = time.unwrap_or(latest);
-                    chosen[count] = at;
-                    bytes += frame.bytes.len() as u64;
-                    count += 1;
-                }
-                Fate::LeaveOut => left_out += 1,
-                Fate::PassOver => passed_over += 1,
-            }
-            at += 1;
-        }
-        let chosen = &chosen[..count];
-        let mut heads = [Head::NONE; MOST_PACKETS];
-        if settings.packet_numbers || self.moved > 0 {
-            for (n, (head, at)) in heads.iter_mut().zip(chosen).enumerate() {
-                let number = playback.number.wrapping_add(n as u64);
-                let number = settings.packet_numbers.then_some(number);
-                *head = Head::of(number, &playback.source.frame(*at), self.moved);
-            }
-        }
-        let mut packets: [Packet<'_>; MOST_PACKETS] = [[IoSlice::new(&[]); 2]; MOST_PACKETS];
-        for ((packet, head), at) in packets.iter_mut().zip(&heads).zip(chosen) {
-            let frame = playback.source.frame(*at);
-            *packet = [IoSlice::new(head.bytes()), IoSlice::new(&frame.bytes[head.replaces..])];
-        }
-        let longest = packets[..count].iter().map(|packet| packet[0].len() + packet[1].len()).max();
-        if let Some(bytes) = longest.filter(|bytes| *bytes > LARGEST_DATAGRAM) {
-            return Err(Error::Long { name: playback.report.name.clone(), bytes });
-        }
-        let refused = playback.sender.send(&packets[..count])?;
-        let length = |at: usize| playback.source.frame(at).bytes.len() as u64;
-        let refused_bytes: u64 =
-            (0..count).filter(|n| refused >> n & 1 == 1).map(|n| length(chosen[n])).sum();
-        self.due.bytes += bytes;
-        (playback.at, playback.latest) = (at, latest);
-        playback.number = playback.number.wrapping_add(count as u64);
-        let report = &mut playback.report;
-        report.fills_left_out += left_out;
-        report.passed_over += passed_over;
-        report.refused += u64::from(refused.count_ones());
-        report.frames += count as u64 - u64::from(refused.count_ones());
-        report.bytes += bytes - refused_bytes;
-        progress.add(count as u64, bytes);
-        Ok(())
-    }
-}
-
-/// The lateness up to which a frame does not count as having been waited for.
-const HELD_UP_NS: u64 = 1_000_000;
-
-/// The bytes that precede the rest of a frame: a packet number, and the changed time words.
-#[derive(Clone, Copy, Debug)]
-struct Head {
-    bytes: [u8; 8 + Head::LONGEST_HEADER],
-    length: usize,
-    /// The number of bytes of the frame that the head replaces.
-    replaces: usize,
-}
-
-impl Head {
-    /// Bytes of the longest header of any format.
-    const LONGEST_HEADER: usize = 32;
-
-    const NONE: Head = Head { bytes: [0; 8 + Self::LONGEST_HEADER], length: 0, replaces: 0 };
-
-    fn of(number: Option<u64>, frame: &Frame<'_>, moved: i64) -> Self {
-        let mut head = Head::NONE;
-        if let Some(number) = number {
-            head.push(&number.to_le_bytes());
-        }
-        if moved > 0
-            && let Some(codec) = frame.dated
-            && let Some(mut header) = codec.read(frame.bytes)
-        {
-            let second = Second(header.second().0.saturating_add(moved));
-            header.set_time(second, header.frame_number());
-            let mut bytes = [0; Self::LONGEST_HEADER];
-            if codec.write(&header, &mut bytes).is_some() {
-                head.replaces = codec.kind().time_bytes();
-                head.push(&bytes[..head.replaces]);
-            }
-        }
-        head
-    }
-
-    fn push(&mut self, bytes: &[u8]) {
-        self.bytes[self.length..][..bytes.len()].copy_from_slice(bytes);
-        self.length += bytes.len();
-    }
-
-    fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.length]
-    }
-}
-
-const SECOND_NS: i64 = 1_000_000_000;
-
-/// The largest payload of a UDP datagram over IPv4.
-const LARGEST_DATAGRAM: usize = fullbore_core::endpoint::LARGEST_DATAGRAM as usize;
 
 #[cfg(test)]
 mod tests;

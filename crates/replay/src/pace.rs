@@ -168,6 +168,21 @@ impl Monotonic {
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         Monotonic { origin: Instant::now(), waiting }
     }
+
+    /// Waits for an instant, spinning at the end regardless of the way to wait later, and starts the clock at it.
+    pub fn start_at(waiting: Waiting, origin: Instant) -> Self {
+        let this = Monotonic { origin, ..Self::start(waiting) };
+        loop {
+            let left = origin.saturating_duration_since(Instant::now()).as_nanos() as u64;
+            match left {
+                0 => return this,
+                left if left > Self::SLEEP_NS => {
+                    std::thread::sleep(Duration::from_nanos(left - Self::SPIN_NS));
+                }
+                _ => std::hint::spin_loop(),
+            }
+        }
+    }
 }
 
 impl Clock for Monotonic {

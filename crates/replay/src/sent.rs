@@ -9,6 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 use crate::pace::LatenessSummary;
+use crate::underrun::UnderrunAccount;
 
 /// The progress of a run.
 #[derive(Debug, Default)]
@@ -67,6 +68,8 @@ pub struct Sent {
     pub unreachable: u64,
     /// Delay of datagrams after their due times; empty without a pace.
     pub lateness: LatenessSummary,
+    /// The account of the planned datagrams.
+    pub underruns: UnderrunAccount,
 }
 
 impl Sent {
@@ -77,6 +80,7 @@ impl Sent {
         seconds: f64,
         cpu_seconds: f64,
         lateness: LatenessSummary,
+        underruns: UnderrunAccount,
     ) -> Self {
         let sum = |of: fn(&send::Tally) -> u64| tallies.iter().map(of).sum::<u64>();
         Self {
@@ -88,6 +92,7 @@ impl Sent {
             stalls: sum(|tally| tally.stalls),
             unreachable: sum(|tally| tally.unreachable),
             lateness,
+            underruns,
         }
     }
 }

@@ -3,14 +3,15 @@
 use std::collections::VecDeque;
 use std::io;
 
-use fullbore_core::manifest::{Fill, State};
+use fullbore_core::index::Block;
+use fullbore_core::manifest::{Fill, Format, State};
 use fullbore_store::read::{Settings, StartError};
 use fullbore_store::reader::{
     BlockClock, BlockLocation, Delivered, Item, Scan, StoredStream, StreamReader,
 };
 use fullbore_time::Tai;
 
-use super::{Frame, FrameSource, SourceError};
+use super::{Frame, FrameSource, HeaderClock, SourceError};
 
 /// The most losses that are listed; further ones are counted.
 pub(super) const MOST_LOSSES: usize = 1000;
@@ -48,9 +49,13 @@ pub struct StoredFrames<'a> {
     /// Positions of the blocks to play.
     first: usize,
     end: usize,
-    reader: StreamReader<'a>,
+    /// Reads from the time on at which the first frames are wanted.
+    reader: Option<StreamReader<'a>>,
+    /// Position of the next block.
+    position: usize,
     run: Run,
     losses: Vec<String>,
+    lost_frames: u64,
 }
 
 /// The frames of the loaded block, and their positions.
@@ -109,6 +114,7 @@ impl<'a> StoredFrames<'a> {
         // The first whole frame of a block can be located only with the blocks before it.
         let first = from.filter(|_| !varying).and_then(position).unwrap_or(0);
         let end = to.and_then(position).map_or(stream.blocks.len(), |last| last + 1);
+        let end = end.min(stream.blocks.len());
         Ok(StoredFrames {
             scan,
             stream,
@@ -116,9 +122,11 @@ impl<'a> StoredFrames<'a> {
             ahead_ns,
             first,
             end,
-            reader: start(stream, first, end, settings)?,
+            reader: None,
+            position: first,
             run: Run::default(),
             losses: Vec::new(),
+            lost_frames: 0,
         })
     }
 
@@ -127,6 +135,26 @@ impl<'a> StoredFrames<'a> {
     fn clock_of(&self, location: &BlockLocation) -> Option<BlockClock> {
         let sealed = self.stream.account.is_some() && self.scan.manifest.state != State::Recovered;
         (sealed || self.stream.is_timed()).then(|| self.stream.clock_of(&location.block))
+    }
+
+    /// Starts to read from the first block on, unless that has begun.
+    fn reading(&mut self) -> Result<&mut StreamReader<'a>, StoredError> {
+        let reader = match self.reader.take() {
+            Some(reader) => reader,
+            None => {
+                self.position = self.first;
+                start(self.stream, self.first, self.end, self.settings)?
+            }
+        };
+        Ok(self.reader.insert(reader))
+    }
+
+    /// Counts the frames of the blocks that were skipped before a position.
+    fn skip_to(&mut self, position: usize) {
+        let skipped = self.stream.blocks.get(self.position..position).unwrap_or_default();
+        let lost = skipped.iter().map(|it| datagrams_of(self.stream, &it.block));
+        self.lost_frames += lost.sum::<u64>();
+        self.position = self.position.max(position);
     }
 
     fn lost(&mut self, what: String) {
@@ -258,6 +286,14 @@ impl Run {
     }
 }
 
+/// The datagrams that a block is sent in, without fill.
+pub(super) fn datagrams_of(stream: &StoredStream, block: &Block) -> u64 {
+    match stream.is_of_bytes() {
+        true => u64::from(block.bytes).div_ceil(PIECE_BYTES as u64),
+        false => u64::from(block.present),
+    }
+}
+
 fn told(
     stream: &StoredStream,
     location: &BlockLocation,
@@ -285,10 +321,19 @@ impl FrameSource for StoredFrames<'_> {
         // The block is returned before the next one is requested.
         self.run.clear();
         loop {
-            match self.reader.next() {
-                None => return Ok(false),
+            match self.reading()?.next() {
+                None => {
+                    self.skip_to(self.end);
+                    return Ok(false);
+                }
                 Some(Item::Lost(finding)) => self.lost(finding.to_string()),
                 Some(Item::Block(block)) => {
+                    let blocks = self.stream.blocks.as_slice();
+                    let sequence = block.location.block.sequence;
+                    if let Ok(at) = blocks.binary_search_by_key(&sequence, |it| it.block.sequence) {
+                        self.skip_to(at);
+                        self.position = at + 1;
+                    }
                     let (clock, scan) = (self.clock_of(&block.location), self.scan);
                     let lengths = |location: &BlockLocation| scan.lengths(location);
                     self.run.take(self.stream, block, clock, self.ahead_ns, &lengths)?;
@@ -308,18 +353,36 @@ impl FrameSource for StoredFrames<'_> {
 
     fn rewind(&mut self) -> Result<(), SourceError> {
         self.run = Run::default();
-        if !self.reader.turn() {
-            self.reader = start(self.stream, self.first, self.end, self.settings)?;
+        self.position = self.first;
+        if !self.reader.as_mut().is_some_and(StreamReader::turn) {
+            self.reader = None;
         }
         Ok(())
     }
 
     fn again(&mut self) -> Result<(), SourceError> {
         let error = |source| StoredError::Start { stream: self.stream.name.clone(), source };
-        Ok(self.reader.again(self.first..self.end).map_err(error)?)
+        let again = self.first..self.end;
+        match &mut self.reader {
+            Some(reader) => Ok(reader.again(again).map_err(error)?),
+            None => Ok(self.reading().map(drop)?),
+        }
+    }
+
+    fn header_clock(&self) -> HeaderClock {
+        match (self.stream.codec, &self.stream.format) {
+            (Some(_), Format::Frames { frames_per_second, .. }) => {
+                HeaderClock::of(*frames_per_second)
+            }
+            _ => HeaderClock::None,
+        }
     }
 
     fn losses(&self) -> &[String] {
         &self.losses
+    }
+
+    fn lost_frames(&self) -> u64 {
+        self.lost_frames
     }
 }

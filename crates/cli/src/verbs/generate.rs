@@ -44,8 +44,9 @@ use crate::output::{FOUND, GOOD, Output, count};
 ///     --drop 1e-4 --reorder 1e-3 --seed 7 --truth truth.json
 ///
 /// --gentle leaves the core to a recorder on the same machine. Ctrl-C ends it
-/// early and prints the report. The exit code is 1 if the kernel refused to send
-/// a datagram.
+/// early and prints the report, whose first line is the account of the planned
+/// datagrams: sent on time, late, or not sent. The exit code is 1 if the kernel
+/// refused to send a datagram; with --strict also if any was late.
 #[derive(Arguments, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
@@ -158,6 +159,9 @@ pub struct Args {
     /// Factor over the nominal rate after a stall.
     #[arg(long, value_name = "FACTOR", default_value_t = CATCH_UP, help_heading = "Time")]
     catch_up: f64,
+
+    #[command(flatten)]
+    timing: sending::TimingArgs,
 
     /// Seed that selects the frames for these faults.
     #[arg(long, default_value_t = 0, help_heading = "Faults")]
@@ -293,7 +297,8 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
             .with_context(|| format!("writing the truth to {}", path.display()))?;
     }
     output.tell(&report, || told(&report, stop.is_requested()))?;
-    Ok(ExitCode::from(if report.sent.refused == 0 { GOOD } else { FOUND }))
+    let good = report.sent.refused == 0 && args.timing.is_met(&report.sent);
+    Ok(ExitCode::from(if good { GOOD } else { FOUND }))
 }
 
 fn write_truth(file: std::fs::File, truth: &Truth) -> anyhow::Result<()> {
@@ -323,6 +328,10 @@ fn payload(text: &str) -> Result<PatternSource, String> {
 /// Converts arguments to a plan.
 fn plan(args: &Args) -> anyhow::Result<Plan> {
     let targets = sending::targets(&args.to)?;
+    ensure!(
+        args.timing.at.is_none() || !matches!(args.start, Some(Start::Now)),
+        "--start now waits for the next second, and --at for another instant: give one of them"
+    );
     let threads = thread_list(&args.threads).map_err(|why| anyhow!("--threads: {why}"))?;
     let payload = match &args.sample {
         Some(path) => PayloadSource::Sample(path.clone()),
@@ -362,11 +371,12 @@ fn plan(args: &Args) -> anyhow::Result<Plan> {
         start: match args.start {
             Some(Start::At(start)) => Some(start),
             Some(Start::Now) => Some(present_second().plus_ns(AHEAD_NS)),
-            None => None,
+            None => args.timing.at,
         },
         frames,
         pace,
         faults: faults(args),
+        timing: args.timing.timing(),
     })
 }
 
@@ -523,7 +533,7 @@ fn told(report: &Report, stopped: bool) -> String {
     let done = if stopped { "stopped" } else { "sent" };
     let bytes = ByteSize(report.sent.bytes);
     let what = format!("{}, {bytes}, to {ports}", count(report.datagrams as usize, "datagram"));
-    let mut text = sending::summary(done, &what, &report.sent);
+    let mut text = sending::summary(done, &what, &report.sent, report.start.as_ref());
     let sum = |of: fn(&Tally) -> u64| streams.iter().map(|stream| of(&stream.port)).sum::<u64>();
     let kinds: [(&str, u64); 8] = [
         ("dropped", sum(|tally| tally.dropped.count())),

@@ -11,8 +11,10 @@ use fullbore_core::endpoint::{self, Endpoint, UdpTarget};
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_replay::pace::{CATCH_UP, LatenessSummary, Waiting};
+use fullbore_replay::playlist::{self, Entry};
+use fullbore_replay::underrun::short_time;
 use fullbore_replay::{
-    FrameFile, Lag, Looking, PlaybackStream, Progress, Replay, Report, Settings, Speed,
+    FrameFile, Lag, Looking, PlaybackStream, Progress, Replay, Report, Segment, Settings, Speed,
     StoredFrames, wait_for_delay,
 };
 use fullbore_store::catalogue::Selected;
@@ -51,8 +53,15 @@ use crate::store_arg::StoreArg;
 /// time after the one before, because frames with the same time cannot all be on
 /// the wire at once. --at-once sends them together.
 ///
-/// With --loop, the times in VDIF frames advance by whole seconds from pass to
-/// pass, so that a receiver sees time pass. --as-recorded leaves them unchanged.
+/// --loop plays again without a gap: each pass begins at the frame after the last
+/// one, and seconds and frame numbers in the frames go on, so that the account of
+/// a receiver is complete. --as-recorded leaves them unchanged. Segments are
+/// played one after the other in the same way:
+///
+///   fullbore play 'r1234_no0001*3' 'r1234_no0002*1' --to udp://192.0.2.7:46220
+///
+/// plays the first scan three times and then the second. --playlist reads
+/// segments, with the times between which to play them, from a file.
 ///
 /// If the scan is still being recorded, play sends the data that is durable now.
 /// With --follow it continues as the scan grows, --delay behind the newest data,
@@ -61,9 +70,11 @@ use crate::store_arg::StoreArg;
 ///   fullbore play r1234_no0001 --follow --to udp://127.0.0.1:50000-50007
 ///
 /// Lost frames are stored as invalid frames; play skips them unless --fills is
-/// given. Ctrl-C ends it early and prints the report. The exit code is 1 if data
-/// could not be read or sent, or if the timing was missed: more than one frame in
+/// given. Ctrl-C ends it early and prints the report. Its first lines are the
+/// account: the datagrams sent on time, late, and not sent, with the cause of each
+/// gap. The exit code is 1 if data could not be read or sent, or if the timing was missed: more than one frame in
 /// a hundred was more than 1 ms late, or the total time was that much too long.
+/// With --strict it is 1 if a single datagram was late or not sent.
 /// It is also 1 if the scan has no frames, and 2 if none is between --from and
 /// --until.
 #[derive(Arguments, Debug)]
@@ -71,12 +82,15 @@ use crate::store_arg::StoreArg;
 pub struct Args {
     /// The recording: a scan (SESSION_SCAN, or an unambiguous beginning of it), one of its streams
     /// (SESSION_SCAN/STREAM), a file (file:PATH), or a device (device:PATH?scan=SESSION_SCAN);
-    /// several are played in step.
-    #[arg(required = true, value_name = "SCAN")]
+    /// several are played in step, and several written SCAN*N one after the other, N times each.
+    #[arg(required_unless_present = "playlist", value_name = "SCAN")]
     scan: Vec<String>,
     /// The destination: udp://HOST:PORT[-PORT][?ttl=N&interface=NAME]; may be given several times.
     #[arg(long, required = true, value_name = "ENDPOINT")]
     to: Vec<String>,
+    /// A TOML file of segments that are played one after the other: `[[segment]]` with `play`, `times`, `from`, `until`.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["scan", "from", "until", "follow"])]
+    playlist: Option<PathBuf>,
     #[command(flatten)]
     store: StoreArg,
     /// Only these streams of a scan, separated by commas.
@@ -116,8 +130,8 @@ pub struct Args {
     /// Stop before this frame.
     #[arg(long, value_name = "TIME|FRAME", help_heading = "What to send")]
     until: Option<Position>,
-    /// Number of passes; 0 plays until Ctrl-C.
-    #[arg(long = "loop", value_name = "TIMES", default_value_t = 1, num_args = 0..=1, default_missing_value = "0", help_heading = "What to send")]
+    /// Number of passes, or `forever`: until Ctrl-C.
+    #[arg(long = "loop", value_name = "TIMES|forever", default_value = "1", num_args = 0..=1, default_missing_value = "forever", value_parser = passes, help_heading = "What to send")]
     times: u64,
     /// In a loop, keep the recorded times in the frames.
     #[arg(long, help_heading = "What to send")]
@@ -128,6 +142,9 @@ pub struct Args {
     /// Put a packet number of 8 bytes before each frame (VTP).
     #[arg(long, help_heading = "What to send")]
     vtp: bool,
+
+    #[command(flatten)]
+    timing: sending::TimingArgs,
 
     /// Play a scan while it is recorded, until it is sealed. Waits for data to become durable.
     #[arg(long, conflicts_with_all = ["times", "flat_out", "rate"], help_heading = "While it is recorded")]
@@ -147,6 +164,7 @@ pub struct Args {
 
 /// Plays, and prints the report.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
+    let entries = entries(&args)?;
     if let ([to], [scan]) = (args.to.as_slice(), args.scan.as_slice())
         && to.starts_with("panda:")
     {
@@ -158,12 +176,15 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         return simulate::play(scan, &args.store, to, pace(&args), output);
     }
     let targets = sending::targets(&args.to)?;
-    let mut settings = settings(&args)?;
-    let inputs =
-        args.scan.iter().map(|text| input(&args, text)).collect::<anyhow::Result<Vec<_>>>()?;
-    refuse_useless(&args, &inputs)?;
+    let settings = settings(&args)?;
+    let read = |entry: &Entry| -> anyhow::Result<Vec<Input>> {
+        entry.play.iter().map(|text| input(&args, text)).collect()
+    };
+    let inputs = entries.iter().map(read).collect::<anyhow::Result<Vec<_>>>()?;
+    let all = inputs.concat();
+    refuse_useless(&args, &all, &entries)?;
     if args.follow {
-        let [Input::Scan(selected)] = inputs.as_slice() else {
+        let [Input::Scan(selected)] = all.as_slice() else {
             bail!("--follow plays one scan of a store, or one stream of it");
         };
         let mut follower =
@@ -173,18 +194,29 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
             return follow(&args, follower, selected.stream.as_ref(), targets, settings, output);
         }
     }
-    let scans = open_scans(&args, &inputs)?;
-    let sources = sources(&args, &inputs, &scans)?;
-    // Streams that never came are named; the others are played.
-    let silent = sources.iter().filter(|(_, source)| source.never_came()).count();
-    if silent == sources.len() {
-        return Ok(ExitCode::from(FOUND));
+    let scans = open_scans(&args, &all)?;
+    let (mut outputs, mut segments) = (Vec::new(), Vec::new());
+    for (entry, inputs) in entries.iter().zip(&inputs) {
+        let sources = sources(&args, inputs, &scans)?;
+        // Streams that never came are named; the others are played.
+        let silent = sources.iter().filter(|(_, source)| source.never_came()).count();
+        if silent == sources.len() {
+            return Ok(ExitCode::from(FOUND));
+        }
+        let (from, to) = span(&args, range(&args, entry)?, &sources)?;
+        if outputs.is_empty() {
+            outputs = destinations(&sources, &targets)?;
+        }
+        let streams = sources.len();
+        let mut opened = Vec::with_capacity(streams);
+        for (_, source) in sources {
+            opened.push(source.open(&args, streams, (from, to))?);
+        }
+        segments.push(Segment { sources: opened, from, to, times: entry.times });
     }
-    (settings.from, settings.to) = span(&args, &sources)?;
-    let tracks = tracks(&args, sources, targets, &settings)?;
     let stop = crate::signals::stop_handle()?;
     let progress = Progress::default();
-    let replay = Replay::prepare(tracks, settings).map_err(explained)?;
+    let replay = Replay::playlist(outputs, segments, settings).map_err(explained)?;
     let report = sending::with_progress(output, &progress, || replay.run(&stop, &progress))
         .map_err(explained)?;
     output.tell(&report, || told(&report, stop.is_requested()))?;
@@ -194,11 +226,30 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let parts = scans.values().filter(|scan| scan.manifest.incomplete_copy().is_some());
     let parts: Vec<String> = parts.map(|scan| live_scan::died(&scan.manifest)).collect();
     parts.iter().for_each(|part| output::say(format_args!("fullbore: {part}")));
-    Ok(ExitCode::from(if is_good(&report) && parts.is_empty() { GOOD } else { FOUND }))
+    Ok(ExitCode::from(if is_good(&args, &report) && parts.is_empty() { GOOD } else { FOUND }))
 }
 
-fn is_good(report: &Report) -> bool {
+/// What is played one after the other: the playlist, or the arguments.
+fn entries(args: &Args) -> anyhow::Result<Vec<Entry>> {
+    if let Some(path) = &args.playlist {
+        return playlist::load(path).with_context(|| path.display().to_string());
+    }
+    let once = || vec![Entry { play: args.scan.clone(), times: 1, from: None, until: None }];
+    Ok(playlist::of_arguments(&args.scan)?.unwrap_or_else(once))
+}
+
+/// The positions between which a segment is played.
+fn range(args: &Args, entry: &Entry) -> anyhow::Result<(Option<Position>, Option<Position>)> {
+    let position = |text: &Option<String>, given: Option<Position>| match text {
+        Some(text) => text.parse().map(Some).map_err(anyhow::Error::msg),
+        None => Ok(given),
+    };
+    Ok((position(&entry.from, args.from)?, position(&entry.until, args.until)?))
+}
+
+fn is_good(args: &Args, report: &Report) -> bool {
     report.sent.refused == 0
+        && args.timing.is_met(&report.sent)
         && report.in_time()
         && report.streams.iter().all(|it| it.losses.is_empty())
 }
@@ -228,7 +279,7 @@ fn follow(
     let streams: Vec<&StoredStream> = numbers.iter().map(|number| &scan.streams[*number]).collect();
     let sources: Vec<(String, Source<'_>)> =
         streams.iter().map(|it| (it.name.clone(), Source::Stored(scan, it))).collect();
-    (settings.from, settings.to) = span(args, &sources)?;
+    (settings.from, settings.to) = span(args, (args.from, args.until), &sources)?;
     if args.live {
         let newest = streams.iter().filter_map(|stream| newest(scan, stream)).max();
         settings.from = newest.map(|newest| newest.plus_ns(-delay_ns));
@@ -259,7 +310,7 @@ fn follow(
     if died {
         output::say(format_args!("fullbore: {no_end}"));
     }
-    Ok(ExitCode::from(if is_good(&report) && !died { GOOD } else { FOUND }))
+    Ok(ExitCode::from(if is_good(args, &report) && !died { GOOD } else { FOUND }))
 }
 
 /// The time of the newest durable frames of a stream.
@@ -287,7 +338,7 @@ fn pace(args: &Args) -> Pace {
 }
 
 /// Refuses options that would have no effect.
-fn refuse_useless(args: &Args, inputs: &[Input]) -> anyhow::Result<()> {
+fn refuse_useless(args: &Args, inputs: &[Input], entries: &[Entry]) -> anyhow::Result<()> {
     let files = inputs.iter().any(|input| matches!(input, Input::File(_) | Input::Device(_)));
     let whole = |input: &Input| matches!(input, Input::Scan(Selected { stream: None, .. }));
     ensure!(files || args.fps.is_none(), "--fps is for a file: a scan knows its own");
@@ -296,7 +347,9 @@ fn refuse_useless(args: &Args, inputs: &[Input]) -> anyhow::Result<()> {
         args.stream.is_empty() || inputs.iter().any(whole),
         "--stream chooses among the streams of a scan, and none is played whole"
     );
-    ensure!(!args.as_recorded || args.times != 1, "--as-recorded is for --loop");
+    let again = args.times != 1 || entries.len() > 1 || entries.iter().any(|it| it.times > 1);
+    ensure!(again || !args.as_recorded, "--as-recorded is for --loop and segments");
+    ensure!(!again || !args.follow, "--follow plays one scan of a store, once");
     Ok(())
 }
 
@@ -330,6 +383,7 @@ fn settings(args: &Args) -> anyhow::Result<Settings> {
         spread: !args.at_once,
         as_recorded: args.as_recorded,
         delay_ns: 0,
+        timing: args.timing.timing(),
     })
 }
 
@@ -405,13 +459,14 @@ fn sources<'a>(
 /// The time range, which is the same for all streams because they are played in step.
 fn span(
     args: &Args,
+    (from, until): (Option<Position>, Option<Position>),
     sources: &[(String, Source<'_>)],
 ) -> anyhow::Result<(Option<Tai>, Option<Tai>)> {
-    if args.from.is_some() || args.until.is_some() {
+    if from.is_some() || until.is_some() {
         sources.iter().try_for_each(|(name, source)| source.ensure_timed(name))?;
     }
     let time = |at: Option<Position>| at.map(|at| time_of(at, args, sources)).transpose();
-    let (from, until) = (time(args.from)?, time(args.until)?);
+    let (from, until) = (time(from)?, time(until)?);
     if let (Some(from), Some(until)) = (from, until) {
         ensure!(from < until, "--from {from} is not before --until {until}");
     }
@@ -442,21 +497,14 @@ fn time_of(at: Position, args: &Args, sources: &[(String, Source<'_>)]) -> anyho
     }
 }
 
-/// The sources with their targets: one target each, or one for all.
-fn tracks<'a>(
-    args: &Args,
-    sources: Vec<(String, Source<'a>)>,
-    targets: Vec<UdpTarget>,
-    settings: &Settings,
-) -> anyhow::Result<Vec<PlaybackStream<'a>>> {
+/// The streams with their targets: one target each, or one for all.
+fn destinations(
+    sources: &[(String, Source<'_>)],
+    targets: &[UdpTarget],
+) -> anyhow::Result<Vec<(String, UdpTarget)>> {
     ensure_ports(sources.len(), targets.len())?;
-    let streams = sources.len();
     let target = |n: usize| targets.get(n).unwrap_or(&targets[0]).clone();
-    let open = |(n, (name, source)): (usize, (String, Source<'a>))| {
-        let source = source.open(args, streams, settings)?;
-        Ok(PlaybackStream { name, source, target: target(n) })
-    };
-    sources.into_iter().enumerate().map(open).collect()
+    Ok(sources.iter().enumerate().map(|(n, (name, _))| (name.clone(), target(n))).collect())
 }
 
 fn ensure_ports(streams: usize, ports: usize) -> anyhow::Result<()> {
@@ -526,7 +574,7 @@ impl<'a> Source<'a> {
         self,
         args: &Args,
         streams: usize,
-        span: &Settings,
+        (from, to): (Option<Tai>, Option<Tai>),
     ) -> anyhow::Result<Box<dyn fullbore_replay::FrameSource + 'a>> {
         Ok(match self {
             Source::File(path) => Box::new(FrameFile::open(&path, args.fps, args.near)?),
@@ -537,7 +585,7 @@ impl<'a> Source<'a> {
                     ahead_bytes: (AHEAD_BYTES / streams).max(8 << 20),
                     ..read::Settings::default()
                 };
-                Box::new(StoredFrames::open(scan, stream, span.from, span.to, settings)?)
+                Box::new(StoredFrames::open(scan, stream, from, to, settings)?)
             }
         })
     }
@@ -574,7 +622,12 @@ fn total_time(took: f64, planned: Option<f64>) -> String {
 fn told(report: &Report, stopped: bool) -> String {
     let done = if stopped { "stopped" } else { "played" };
     let what = format!("{} frames, {},", report.frames, ByteSize(report.sent.bytes));
-    let mut text = sending::summary(done, &what, &report.sent);
+    let mut text = sending::summary(done, &what, &report.sent, report.start.as_ref());
+    if let Some(step) = report.step.filter(|step| step.rounds > 0) {
+        let [median, p99, max] = [step.median_ns, step.p99_ns, step.max_ns].map(short_time);
+        text +=
+            &format!("in step  streams differ by {median} (median), p99 {p99}, at most {max}\n");
+    }
     if report.waits > 0 {
         let waits = count(report.waits as usize, "time");
         text += &format!(
@@ -599,6 +652,14 @@ fn told(report: &Report, stopped: bool) -> String {
         }
     }
     text
+}
+
+/// A number of passes; 0 is without end.
+fn passes(text: &str) -> Result<u64, String> {
+    match text {
+        "forever" => Ok(0),
+        text => text.parse().map_err(|_| "write a number of passes, or `forever`".to_owned()),
+    }
 }
 
 /// A factor of the recorded speed.
@@ -658,6 +719,8 @@ mod tests {
             waits: 0,
             waited_seconds: 0.0,
             streams: vec![],
+            start: None,
+            step: None,
         };
         assert!(!report.in_time());
         let told = out_of_time(&report, false);
@@ -681,8 +744,7 @@ mod tests {
         let targets = sending::targets(&args.to).unwrap();
         let scans = HashMap::new();
         let sources = sources(&args, &inputs, &scans).unwrap();
-        let settings = settings(&args).unwrap();
-        let error = tracks(&args, sources, targets, &settings).err().unwrap().to_string();
+        let error = destinations(&sources, &targets).err().unwrap().to_string();
         assert!(error.contains("2 streams") && error.contains("3 ports"), "{error}");
     }
 }

@@ -4,13 +4,42 @@ use std::io::Write;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use clap::Args as Arguments;
 use fullbore_core::endpoint::UdpTarget;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_replay::pace::LatenessSummary;
-use fullbore_replay::{Progress, Sent};
+use fullbore_replay::underrun::short_time;
+use fullbore_replay::{Progress, Sent, StartAccount, Timing};
+use fullbore_time::Tai;
 
 use crate::hint::explained_of;
 use crate::output::{Output, count};
+
+/// When sending begins, and what is late.
+#[derive(Arguments, Clone, Copy, Debug)]
+pub struct TimingArgs {
+    /// Start at this UTC time, to the microsecond. The frames of `generate` begin with it, unless --start says otherwise.
+    #[arg(long, value_name = "TIME", help_heading = "Account")]
+    pub at: Option<Tai>,
+    /// A datagram that is sent more than this after its due time is late.
+    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = some_time, help_heading = "Account")]
+    late_after: Duration,
+    /// Exit with 1 if any datagram was late or not sent.
+    #[arg(long, help_heading = "Account")]
+    strict: bool,
+}
+
+impl TimingArgs {
+    pub fn timing(&self) -> Timing {
+        let late_after_ns = u64::try_from(self.late_after.as_nanos()).unwrap_or(u64::MAX);
+        Timing { at: self.at, late_after_ns }
+    }
+
+    /// False if --strict was given and a datagram was late or not sent.
+    pub fn is_met(&self, sent: &Sent) -> bool {
+        !self.strict || sent.underruns.is_complete()
+    }
+}
 
 /// Does `work` on this thread, with a progress line once a second on a terminal.
 pub fn with_progress<T>(output: Output, progress: &Progress, work: impl FnOnce() -> T) -> T {
@@ -71,19 +100,11 @@ pub fn lasting(time: Duration) -> Result<Duration, String> {
     if time.is_zero() { Err("nothing is measured in no time".to_owned()) } else { Ok(time) }
 }
 
-/// `1.9 µs`, `31 ms`.
-fn short_time(ns: u64) -> String {
-    match ns as f64 {
-        ns if ns < 1e3 => format!("{ns:.0} ns"),
-        ns if ns < 1e6 => format!("{:.1} µs", ns / 1e3),
-        ns if ns < 1e9 => format!("{:.1} ms", ns / 1e6),
-        ns => format!("{:.1} s", ns / 1e9),
-    }
-}
-
 /// The report as text: amount, pace, and counters of the sockets.
-pub fn summary(done: &str, what: &str, sent: &Sent) -> String {
-    let mut text = format!(
+pub fn summary(done: &str, what: &str, sent: &Sent, start: Option<&StartAccount>) -> String {
+    let mut text = sent.underruns.lines();
+    text += &start.map_or_else(String::new, StartAccount::line);
+    text += &format!(
         "{done:<8} {what} in {:.2} s: {}, {:.3} CPU s/GB\n",
         sent.seconds,
         sent.rate,

@@ -26,7 +26,7 @@ use fullbore_linux::clock::Clock;
 use fullbore_linux::stop_handle::StopHandle;
 use fullbore_linux::sys::send;
 use fullbore_replay::pace::Waiting;
-use fullbore_replay::{Progress, Sent};
+use fullbore_replay::{Progress, Sent, StartAccount, Timing};
 use fullbore_time::Tai;
 use serde::Serialize;
 
@@ -52,6 +52,8 @@ pub struct Plan {
     pub pace: Pace,
     /// The deliberate faults.
     pub faults: Faults,
+    /// When sending begins, and which datagrams count as late.
+    pub timing: Timing,
 }
 
 /// One port.
@@ -172,12 +174,16 @@ pub enum Error {
     /// A socket error.
     #[error(transparent)]
     Send(#[from] send::Error),
+    /// A start in the past.
+    #[error(transparent)]
+    Passed(#[from] fullbore_replay::Passed),
 }
 
 impl Hint for Error {
     fn hint(&self) -> Option<Cow<'static, str>> {
         Some(Cow::Borrowed(match self {
             Error::Send(error) => return error.hint(),
+            Error::Passed(_) => "give an instant a few seconds from now, in UTC",
             Error::Sample(SampleError::Form { .. }) => {
                 "a sample is a file of frames of one format and length, from its first byte on"
             }
@@ -349,6 +355,9 @@ pub struct Report {
     pub sent: Sent,
     /// True if all sockets could send segmented messages.
     pub segments: bool,
+    /// The start, if it was to be at an instant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start: Option<StartAccount>,
     /// The truth: the frames sent.
     pub truth: Truth,
 }
@@ -391,6 +400,7 @@ impl Generator {
             &mut self.port_senders,
             &self.payloads,
             (self.plan.pace, &self.plan.faults),
+            self.plan.timing,
             stop,
             progress,
         )?;
@@ -400,8 +410,16 @@ impl Generator {
         let bytes = progress.bytes();
         Ok(Report {
             datagrams: tallies.iter().map(|tally| tally.sent).sum(),
-            sent: Sent::of(&tallies, bytes, ran.seconds, ran.cpu_seconds, ran.lateness.summary()),
+            sent: Sent::of(
+                &tallies,
+                bytes,
+                ran.seconds,
+                ran.cpu_seconds,
+                ran.lateness.summary(),
+                ran.account.finish(),
+            ),
             segments,
+            start: ran.start,
             truth: Truth {
                 software: concat!("fullbore ", env!("CARGO_PKG_VERSION")).to_owned(),
                 started,

@@ -8,8 +8,9 @@ use fullbore_formats::framed::FrameKind;
 use fullbore_formats::vdif::Second;
 use fullbore_linux::stop_handle::StopHandle;
 use fullbore_linux::sys::send::{Destination, Error, MOST_PACKETS, Packet, Sender};
-use fullbore_replay::pace::{Gate, Lateness, Monotonic, Period, Waiting, group_size};
-use fullbore_replay::{Progress, cpu_seconds};
+use fullbore_replay::pace::{Gate, Lateness, Period, Waiting, group_size};
+use fullbore_replay::underrun::{Cause, Underruns};
+use fullbore_replay::{Progress, StartAccount, Timing, cpu_seconds, start};
 use fullbore_time::Tai;
 
 use super::datagram::{HEAD_BYTES, Made, Maker};
@@ -37,6 +38,8 @@ pub struct PortSender {
     /// The most places sent at once.
     most: u64,
     events: Vec<Event>,
+    /// The due time and the lateness of each event, if there is a pace.
+    pace: Vec<Option<(u64, u64)>>,
     heads: Box<[[u8; HEAD_BYTES]; MOST_PACKETS]>,
     truth: StreamTruth,
 }
@@ -46,6 +49,8 @@ pub struct Ran {
     pub seconds: f64,
     pub cpu_seconds: f64,
     pub lateness: Lateness,
+    pub account: Underruns,
+    pub start: Option<StartAccount>,
 }
 
 impl PortSender {
@@ -110,6 +115,7 @@ impl PortSender {
             group,
             most,
             events: Vec::with_capacity(2 * MOST_PACKETS),
+            pace: Vec::with_capacity(2 * MOST_PACKETS),
             heads: Box::new([[0; HEAD_BYTES]; MOST_PACKETS]),
             truth: StreamTruth {
                 name: stream.name.clone(),
@@ -149,6 +155,7 @@ impl PortSender {
     /// Takes the places due up to `until_ns`, at least one; `false` at the end.
     fn take(&mut self, until_ns: u64, now_ns: u64, lateness: &mut Lateness) -> bool {
         self.events.clear();
+        self.pace.clear();
         for taken in 0..self.most {
             let due_ns = self.due_ns(self.fault_schedule.passed());
             if taken > 0 && due_ns > until_ns {
@@ -157,7 +164,9 @@ impl PortSender {
             if self.fault_schedule.step(&mut self.events).is_none() {
                 return taken > 0;
             }
-            lateness.record(now_ns.saturating_sub(due_ns));
+            let late_ns = now_ns.saturating_sub(due_ns);
+            lateness.record(late_ns);
+            self.pace.resize(self.events.len(), Some((due_ns, late_ns)));
         }
         true
     }
@@ -165,17 +174,25 @@ impl PortSender {
     /// The same regardless of time.
     fn take_at_once(&mut self) -> bool {
         self.events.clear();
+        self.pace.clear();
         (0..self.most).take_while(|_| self.fault_schedule.step(&mut self.events).is_some()).count()
             > 0
     }
 
     /// Sends the places taken.
-    fn send(&mut self, payloads: &Payloads, progress: &Progress) -> Result<(), Error> {
+    fn send(
+        &mut self,
+        payloads: &Payloads,
+        progress: &Progress,
+        mut account: impl FnMut(Option<(u64, u64)>, bool),
+    ) -> Result<(), Error> {
         let events = std::mem::take(&mut self.events);
-        for chunk in events.chunks(MOST_PACKETS) {
-            self.send_chunk(chunk, payloads, progress)?;
+        self.pace.resize(events.len(), None);
+        let pace = std::mem::take(&mut self.pace);
+        for (chunk, pace) in events.chunks(MOST_PACKETS).zip(pace.chunks(MOST_PACKETS)) {
+            self.send_chunk(chunk, payloads, progress, |n, refused| account(pace[n], refused))?;
         }
-        self.events = events;
+        (self.events, self.pace) = (events, pace);
         Ok(())
     }
 
@@ -184,6 +201,7 @@ impl PortSender {
         events: &[Event],
         payloads: &Payloads,
         progress: &Progress,
+        mut account: impl FnMut(usize, bool),
     ) -> Result<(), Error> {
         let mut made = [Made::default(); MOST_PACKETS];
         let mut done = [(Done::Dropped, None); MOST_PACKETS];
@@ -206,7 +224,10 @@ impl PortSender {
             *packet = [IoSlice::new(&head[..made.head]), IoSlice::new(payload)];
         }
         let refused = self.sender.send(&packets[..count])?;
-        for (event, (fate, packet)) in events.iter().zip(done) {
+        for (n, (event, (fate, packet))) in events.iter().zip(done).enumerate() {
+            if let Some(packet) = packet {
+                account(n, refused >> packet & 1 == 1);
+            }
             let fate = match packet {
                 Some(packet) if refused >> packet & 1 == 1 => refused_fate(fate),
                 _ => fate,
@@ -277,14 +298,17 @@ pub fn run(
     port_senders: &mut [PortSender],
     payloads: &Payloads,
     (pace, faults): (Pace, &Faults),
+    timing: Timing,
     stop: &StopHandle,
     progress: &Progress,
-) -> Result<Ran, Error> {
+) -> Result<Ran, super::Error> {
     let (waiting, catch_up, timed) = match pace {
         Pace::Nominal { waiting, catch_up } => (waiting, catch_up, true),
         Pace::FlatOut => (Waiting::Exact, 1.0, false),
     };
-    let mut gate = Gate::new(Monotonic::start(waiting), waiting, catch_up);
+    let clock = start(waiting, timing.at, stop)?;
+    let mut gate = Gate::new(clock, waiting, catch_up);
+    let mut first_sent = None;
     let cpu_before = cpu_seconds();
     let mut lateness = Lateness::default();
     let mut turns: BinaryHeap<Reverse<(u64, usize)>> = port_senders
@@ -292,6 +316,8 @@ pub fn run(
         .enumerate()
         .map(|(n, port_sender)| Reverse((port_sender.group_due_ns(), n)))
         .collect();
+    let names = port_senders.iter().map(|port_sender| port_sender.truth.name.clone());
+    let mut account = Underruns::new(names, timing.late_after_ns);
     let mut stopping = false;
     while let Some(Reverse((due_ns, number))) = turns.pop() {
         if !stopping && stop.is_requested() {
@@ -307,11 +333,23 @@ pub fn run(
             let until_ns = faults.by_the_sender(until_ns).max(due_ns);
             port_sender.take(until_ns, faults.by_the_sender(now_ns), &mut lateness)
         };
-        port_sender.send(payloads, progress)?;
+        let (before_ns, stalls) = (gate.now_ns(), port_sender.sender.tally().stalls);
+        port_sender.send(payloads, progress, |pace, refused| match (pace, refused) {
+            (pace, true) => account.not_sent(number, pace.map(|it| it.0), 1, Cause::Refused),
+            (Some((due_ns, late_ns)), false) => account.sent(number, Some(due_ns), late_ns),
+            (None, false) => account.sent(number, None, 0),
+        })?;
+        if let (Some(at), None) = (timing.at, &first_sent) {
+            first_sent = Some(StartAccount::read(at));
+        }
+        if port_sender.sender.tally().stalls != stalls {
+            account.waited_for_socket(gate.now_ns().saturating_sub(before_ns));
+        }
         if more {
             turns.push(Reverse((port_senders[number].group_due_ns(), number)));
         }
     }
     let seconds = gate.now_ns() as f64 / 1e9;
-    Ok(Ran { seconds, cpu_seconds: cpu_seconds() - cpu_before, lateness })
+    let cpu_seconds = cpu_seconds() - cpu_before;
+    Ok(Ran { seconds, cpu_seconds, lateness, account, start: first_sent })
 }

@@ -40,6 +40,7 @@ fn plan(streams: Vec<StreamPlan>, frames: u64, faults: Faults) -> Plan {
         frames: Some(frames),
         pace: Pace::FlatOut,
         faults,
+        timing: Default::default(),
     }
 }
 

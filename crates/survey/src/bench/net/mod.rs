@@ -26,8 +26,8 @@ use fullbore_core::units::ByteRate;
 use fullbore_formats::framed::FrameKind;
 use fullbore_linux::clock::Clock;
 use fullbore_linux::stop_handle::StopHandle;
-use fullbore_replay::Progress;
 use fullbore_replay::pace::{CATCH_UP, Waiting};
+use fullbore_replay::{Progress, Timing};
 use fullbore_simulators::generate::{
     self, Faults, Form, Generator, Pace, PayloadSource, Plan, StreamPlan, VdifForm,
 };
@@ -365,6 +365,7 @@ pub fn plan(
         frames: time.map(|time| frames(time) as u64),
         pace: Pace::Nominal { waiting: waiting(), catch_up: CATCH_UP },
         faults: Faults::default(),
+        timing: Timing::default(),
     })
 }
 
