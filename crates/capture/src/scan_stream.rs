@@ -238,8 +238,8 @@ pub enum CaptureEvent {
     },
     /// A source has no more bytes. They are in the scan that is being recorded.
     Exhausted {
-        /// The stream's place in the manifest.
-        number: u16,
+        /// The place in the manifest. A source that is split into streams has none.
+        number: Option<u16>,
     },
     /// A thread has received the end of the scan, and names no further stream of it.
     Closed {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use fullbore_core::endpoint::{Endpoint, Error, SourceFormat, Threads, UdpSource};
+use fullbore_core::endpoint::{Endpoint, Error, SourceFormat, UdpSource};
 use fullbore_engine::recorder::PacketFileSource;
 use fullbore_engine::recorder::packet_file::{Flow, flows};
 
@@ -81,15 +81,6 @@ fn of_port(
         names.for_each(|(_, value)| value.push_str(&port.to_string()));
     }
     let mut udp = as_udp(&endpoint, port)?.remove(0);
-    if udp.threads == Threads::Split {
-        let what = "`threads=split` is for sockets; for a packet capture leave it out, or list the threads";
-        return Err(Error::Together { what: what.into() });
-    }
-    if matches!(udp.format, SourceFormat::Vita49 { .. }) {
-        let what = "packets of VITA-49 are recorded from sockets, not from a packet capture: replay it with a tool such \
-                    as tcpreplay";
-        return Err(Error::Together { what: what.into() });
-    }
     endpoint.scheme = "pcap".into();
     endpoint.parameters.insert(0, ("port".into(), port.to_string()));
     udp.endpoint = endpoint;
@@ -131,7 +122,8 @@ fn ports_with_frames(path: &Path, source: &UdpSource) -> Result<Vec<u16>, Error>
         what: format!("{} cannot be read: {error}", path.display()),
     })?;
     let carries = |flow: &Flow| match source.format {
-        SourceFormat::Raw | SourceFormat::Vita49 { .. } => true,
+        SourceFormat::Raw => true,
+        SourceFormat::Vita49 { .. } => flow.is_vita49() || source.strip > 0,
         SourceFormat::Frames(kind) => {
             flow.format().is_some_and(|(found, numbered)| {
                 // Bytes that are stripped, and packets before segmentation, are left to the detection.
@@ -203,7 +195,7 @@ mod tests {
     fn parameters_without_a_meaning_are_refused() {
         for (text, word) in [
             ("file:x.pcap?port=5&rcvbuf=1MiB", "rcvbuf"),
-            ("file:x.pcap?port=5&threads=split", "split"),
+            ("file:x.pcap?port=5&format=vita49&threads=0", "threads"),
             ("file:x.pcap?port=0", "port"),
             ("file:x.pcap?port=5,5", "twice"),
             ("file:x.pcap?port=1-2000", "1024"),
