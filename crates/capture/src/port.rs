@@ -1379,6 +1379,10 @@ fn close(
     thread_resources.chain.finish(&mut part.cursor, gaps);
     let (blocks, bytes) = part.cursor.written();
     let scan = part.context.uuid;
+    let listing = Box::new(part.history.listing());
+    if !listing.changes.is_empty() {
+        thread_resources.notices.push(CaptureEvent::Context { scan, number, listing });
+    }
     let (account, shares) = part.accounts(counted_by, &format, |account| {
         account.drop_counters.clone_from(&drop_counters);
         account.unavailable_counters.clone_from(&unavailable);

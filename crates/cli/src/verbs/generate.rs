@@ -20,8 +20,8 @@ use fullbore_linux::stop_handle::StopHandle;
 use fullbore_replay::Progress;
 use fullbore_replay::pace::{CATCH_UP, Waiting};
 use fullbore_simulators::generate::{
-    Faults, Form, Generator, Pace, PacketForm, PayloadSource, Payloads, Plan, Report, Silence, StreamPlan,
-    Tally, Truth, VdifForm, at_rate, mark5b_template,
+    Faults, Form, Generator, Pace, PacketForm, PayloadSource, Payloads, Plan, Report, Silence,
+    StreamPlan, Tally, Truth, VdifForm, at_rate, mark5b_template,
 };
 use fullbore_time::Tai;
 

@@ -122,7 +122,8 @@ impl OpenPacketFile {
         let (next, mut udp) = (context.next_number.clone(), config.udp.clone());
         if udp.threads == Threads::Split && udp.block.is_none() {
             // Each stream holds the blocks of its window while the others are read.
-            udp.block = Some(ByteSize((request.pool_bytes / SPLIT_BLOCKS).clamp(1 << 16, BLOCK_BYTES)));
+            udp.block =
+                Some(ByteSize((request.pool_bytes / SPLIT_BLOCKS).clamp(1 << 16, BLOCK_BYTES)));
         }
         let number = request.number.unwrap_or(u16::MAX);
         let mut port = Port::of_file(input, request.node, udp, number, next, sizes)?;

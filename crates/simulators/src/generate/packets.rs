@@ -79,7 +79,10 @@ impl PacketForm {
         }
         // Frequencies are 63 bits with 20 bits behind the point.
         if self.frequency_hz >> 43 != 0 {
-            return Err(format!("a context has no room for a frequency of {} Hz", self.frequency_hz));
+            return Err(format!(
+                "a context has no room for a frequency of {} Hz",
+                self.frequency_hz
+            ));
         }
         Ok(())
     }
@@ -209,9 +212,13 @@ mod tests {
         assert_eq!(form(true).check(), Ok(()));
         let refused = |form: PacketForm| form.check().unwrap_err();
         assert!(refused(PacketForm { bits: 2, ..form(true) }).contains("4 to 16 bits"));
-        assert!(refused(PacketForm { packet_bytes: 1230, ..form(true) }).contains("multiples of 4"));
+        assert!(
+            refused(PacketForm { packet_bytes: 1230, ..form(true) }).contains("multiples of 4")
+        );
         assert!(refused(PacketForm { packet_bytes: 28, ..form(true) }).contains("from 32 on"));
-        assert!(refused(PacketForm { packet_bytes: 32, ..form(true) }.of_bits(12)).contains("whole"));
+        assert!(
+            refused(PacketForm { packet_bytes: 32, ..form(true) }.of_bits(12)).contains("whole")
+        );
         assert!(refused(PacketForm { frequency_hz: 1 << 43, ..form(true) }).contains("no room"));
     }
 

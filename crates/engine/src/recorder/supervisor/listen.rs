@@ -137,6 +137,11 @@ impl Supervisor {
                     scan.stream_described(number, format);
                 }
             }
+            CaptureEvent::Context { scan, number, listing } => {
+                if let Some(scan) = self.scan_mut(scan) {
+                    scan.manifest.streams[usize::from(number)].context = Some(listing);
+                }
+            }
             CaptureEvent::Ended { scan, number, format, blocks, bytes, account, shares } => {
                 let Some(scan) = self.scan_mut(scan) else { return };
                 let stream = &mut scan.manifest.streams[usize::from(number)];
