@@ -102,12 +102,8 @@ pub(super) fn check(
         if !prologue.kind.is_data() || !is_gapless(account) || here.len() < says {
             continue;
         }
-        let Some(indexer) = indexer.as_mut().or_else(|| {
-            indexer = PacketIndexer::of(here);
-            indexer.as_mut()
-        }) else {
-            continue;
-        };
+        let of_first = || PacketIndexer::of(here).expect("its header was read");
+        let indexer = indexer.get_or_insert_with(of_first);
         if let PacketReading::Whole { index, .. } = indexer.read(here, says) {
             if expected.is_some_and(|expected| expected != index) {
                 walk.misplaced

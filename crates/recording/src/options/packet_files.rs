@@ -36,6 +36,38 @@ pub fn path_of(endpoint: &Endpoint) -> Result<PathBuf, Error> {
     Ok(PathBuf::from(&endpoint.path))
 }
 
+/// Reads an endpoint of a capture that is to be played: its path, and the UDP ports, all those of the file without
+/// `port`.
+pub fn played(text: &str) -> Result<(PathBuf, Vec<u16>), Error> {
+    let endpoint: Endpoint = text.parse()?;
+    let path = path_of(&endpoint)?;
+    let ports = match endpoint.parameters.as_slice() {
+        [] => {
+            let (flows, _) = flows(&path).map_err(|error| unreadable(&path, &error))?;
+            flows.into_keys().collect()
+        }
+        [(name, value)] if name == "port" => ports(value)?,
+        _ => {
+            let what = "a packet capture that is played has no parameter but `port`".to_owned();
+            return Err(Error::Together { what });
+        }
+    };
+    match ports.len() {
+        1..=MOST_STREAMS => Ok((path, ports)),
+        count => {
+            let what = format!(
+                "{}: {count} UDP ports have datagrams, and 1 to {MOST_STREAMS} can be played. Name ports with port=",
+                path.display()
+            );
+            Err(Error::Together { what })
+        }
+    }
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Error {
+    Error::Together { what: format!("{} cannot be read: {error}", path.display()) }
+}
+
 /// Reads one endpoint and makes a source of each of its ports. Without `port`, it reads the capture.
 pub fn parse(text: &str) -> Result<Vec<PacketFileSource>, Error> {
     let endpoint: Endpoint = text.parse()?;
@@ -118,9 +150,7 @@ fn ports(text: &str) -> Result<Vec<u16>, Error> {
 
 /// The ports of a capture whose datagrams are of the format of this source.
 fn ports_with_frames(path: &Path, source: &UdpSource) -> Result<Vec<u16>, Error> {
-    let read = flows(path).map_err(|error| Error::Together {
-        what: format!("{} cannot be read: {error}", path.display()),
-    })?;
+    let read = flows(path).map_err(|error| unreadable(path, &error))?;
     let carries = |flow: &Flow| match source.format {
         SourceFormat::Raw => true,
         SourceFormat::Vita49 { .. } => flow.is_vita49() || source.strip > 0,
@@ -188,6 +218,20 @@ mod tests {
         assert!(sources.iter().all(|it| it.udp.packet_number && it.path == Path::new("x.pcapng")));
         for source in sources {
             assert_eq!(parse(&source.udp.endpoint.to_string()), Ok(vec![source]));
+        }
+    }
+
+    #[test]
+    fn a_capture_is_played_by_its_ports() {
+        let (path, ports) = played("file:a/x.pcapng?port=7,5000-5001").unwrap();
+        assert_eq!((path, ports), (PathBuf::from("a/x.pcapng"), vec![7, 5000, 5001]));
+        for (text, word) in [
+            ("file:x.pcap?format=vdif", "no parameter but `port`"),
+            ("file:x.pcap?port=1-40", "1 to 32"),
+            ("file:/nonexistent/x.pcap", "cannot be read"),
+        ] {
+            let error = played(text).unwrap_err().to_string();
+            assert!(error.contains(word), "{text}: {error}");
         }
     }
 
