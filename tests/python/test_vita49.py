@@ -3,15 +3,14 @@
 import json
 import random
 import shutil
-import socket
 import struct
 import subprocess
-import threading
 
 import pytest
 import wire
-from fullbore import AS_SEALED, GOOD, INTACT, Recording, accounts, ask, balanced, free_port, generate, play, run, text
+from fullbore import AS_SEALED, FOUND, GOOD, INTACT, Recording, accounts, ask, balanced, free_port, generate, play, run, text
 from test_documents import schema
+from wire import Listener
 
 RATE, SAMPLES, START = 1_000_000, 360, 1_790_000_000
 DATA, CONTEXT, EXTENSION = 1, 4, 5
@@ -155,29 +154,6 @@ def test_the_manifest_lists_context_of_each_scan_with_its_time(store):
     assert first.items() <= changes[0].items() and changes[0]["payload_format"] == "A00003CF00000000"
 
 
-class Listener:
-    """Receives all datagrams to a port."""
-
-    def __enter__(self):
-        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
-        self.socket.bind(("127.0.0.1", 0))
-        self.port = self.socket.getsockname()[1]
-        self.received = []
-        self.thread = threading.Thread(target=self._receive)
-        self.thread.start()
-        return self
-
-    def _receive(self):
-        while (packet := self.socket.recv(65_536)) != b"end":
-            self.received.append(packet)
-
-    def __exit__(self, *_):
-        self.socket.sendto(b"end", self.socket.getsockname())
-        self.thread.join()
-        self.socket.close()
-
-
 def test_what_is_played_is_what_was_recorded_with_its_gaps(store):
     sent = [data(n) for n in range(300) if not 100 <= n < 133]
     sent[50:50] = [context(n, n) for n in range(3)]
@@ -262,6 +238,25 @@ def test_tshark_reads_generated_packets(form, tmp_path):
         assert (int(count), int(words), int(second)) == (n % 16, 57, START)
         assert int(part) == n * 10**12 // 999
     assert len(of_kind[DATA]) == 999
+
+
+@pytest.mark.skipif(not shutil.which("tshark"), reason="tshark is not installed")
+def test_a_scan_becomes_a_capture_that_tshark_reads_and_that_is_recorded_again(store, tmp_path):
+    sent = [data(n, ident) for n in range(200) if n not in range(60, 80) for ident in (1, 2)]
+    live, recording = record([*sent, *(context(n, n) for n in range(3))], store)
+    path = tmp_path / "out.pcapng"
+    ask("convert", f"store:{recording.scan}", f"pcapng:{path}", "--store", store, code=(GOOD, FOUND))
+    (port,) = ask("info", f"file:{path}", code=GOOD)["ports"]
+    assert (port["datagrams"], port["format"]) == (len(sent) + 3, "difi")
+    command = ["tshark", "-r", path, "-d", f"udp.port=={port['port']},vrt", "-T", "fields", "-e", "vrt.type", "-e", "vrt.sid"]
+    told = subprocess.run(command, capture_output=True, check=True, text=True).stdout.split()
+    assert told.count("4") == 3 and told.count("1") == len(sent) and told.count("0x00000002") == len(sent) // 2
+    other = tmp_path / "other"
+    other.mkdir()
+    with Recording(f"file:{path}?format=vita49&name=rx", store=other, scan="two") as again:
+        told = accounts(again.sealed(AS_SEALED))
+    for name, account in live.items():
+        assert told[f"rx-{name}"]["terms"] == account["terms"], name
 
 
 @pytest.mark.parametrize("query", ["format=difi&port=4991", "format=vita49"])
