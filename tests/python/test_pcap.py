@@ -289,8 +289,8 @@ def test_a_source_waits_while_no_block_is_free(store, tmp_path):
 def test_threads_of_a_capture_are_split_into_streams(store, tmp_path):
     """More streams than usual, in little memory: each holds blocks while the others are read."""
     threads = 24
-    frames = [wire.Vdif(second=1000 + n // FPS, number=n % FPS, thread=t).frame() for n in range(500) for t in range(threads)]
-    lost = {(100, 3), (101, 3), (400, 20)}
+    frames = [wire.Vdif(second=1000 + n // FPS, number=n % FPS, thread=t).frame() for n in range(1000) for t in range(threads)]
+    lost = {(100, 3), (101, 3), (900, 20)}
     kept = [frame for n, frame in enumerate(frames) if divmod(n, threads) not in lost]
     path = write_pcap(tmp_path / "x.pcap", [ethernet(udp(frame, 5000)) for frame in kept])
     source = f"file:{path}?format=vdif&threads=split&name=rx&fps={FPS}"
@@ -300,7 +300,7 @@ def test_threads_of_a_capture_are_split_into_streams(store, tmp_path):
     for thread in range(threads):
         terms = told[f"rxt{thread}"]["terms"]
         missing = {3: 2, 20: 1}.get(thread, 0)
-        assert (terms["expected"], terms["missing"], terms["overrun"]) == (500, missing, 0), thread
+        assert (terms["expected"], terms["missing"], terms["overrun"]) == (1000, missing, 0), thread
     own = b"".join(frame for n, frame in enumerate(frames) if n % threads == 5)
     assert recording.on_disk().bytes("rxt5") == own
 

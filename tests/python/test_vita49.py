@@ -281,6 +281,16 @@ def test_the_account_of_a_capture_is_that_of_the_live_recording(query, store, tm
     assert (port["port"], port["format"]) == (4991, "difi")
 
 
+def test_packets_that_were_captured_before_segmentation_are_split(store, tmp_path):
+    sent = [data(n) for n in range(120)]
+    path = tmp_path / "x.pcap"
+    path.write_bytes(pcap_of([b"".join(sent[at : at + 20]) for at in range(0, 120, 20)]))
+    with Recording(f"file:{path}?format=vita49&port=4991&name=rx", store=store) as recording:
+        account = accounts(recording.sealed(AS_SEALED))["rx-00000001"]
+    assert account["terms"]["written"] == account["terms"]["expected"] == 120
+    assert recording.on_disk().bytes("rx-00000001") == b"".join(sent)
+
+
 def pcap_of(packets):
     """A capture file with these packets in UDP datagrams to port 4991."""
     made = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65_535, 101)

@@ -388,6 +388,46 @@ mod tests {
     }
 
     #[test]
+    fn packets_carry_count_and_time_and_their_damage_is_damage() {
+        use fullbore_formats::vita49::{Fraction, Packet, Prologue};
+
+        use crate::generate::PacketForm;
+
+        let form = PacketForm {
+            difi: true,
+            stream_id: 7,
+            packet_bytes: 1028,
+            bits: 16,
+            frequency_hz: 1_420_405_752,
+        };
+        let payloads = Payloads::of_pattern(&"counter".parse().unwrap(), 1000);
+        // 2026-07-01, and three packets per second.
+        let maker = Maker::new(Form::Packets(form), &[0], 3, Second::of(53, 0), 0, 0);
+        let place = 3 * 10 + 2;
+        let (_, bytes) = datagram(&maker, &payloads, Event { place, what: What::Sent });
+        let packet = Packet::read(&bytes).unwrap();
+        let prologue = packet.prologue;
+        assert_eq!((prologue.count, prologue.stream), (0, Some(7)));
+        assert_eq!(prologue.fraction, Fraction::Picoseconds(666_666_666_666));
+        assert_eq!(prologue.seconds.unwrap().1, 1_782_864_010);
+        assert_eq!(packet.payload, payloads.of(place));
+        for damage in super::super::fault::VDIF_DAMAGES.iter().flatten().copied() {
+            for amount in 0..2000 {
+                let event = Event { place, what: What::Damaged { damage, amount } };
+                let (done, bytes) = datagram(&maker, &payloads, event);
+                assert!(Packet::read(&bytes).is_err(), "{damage:?} {amount}");
+                let readable = Prologue::read(&bytes).is_ok_and(|it| it.stream == Some(7));
+                assert_eq!(done, Done::Damaged { damage, readable }, "{amount}");
+            }
+        }
+        for amount in 0..2000 {
+            let event = Event { place, what: What::Rubbish { amount: amount << 32 | amount } };
+            let (_, bytes) = datagram(&maker, &payloads, event);
+            assert!(Prologue::read(&bytes).is_err(), "{amount}");
+        }
+    }
+
+    #[test]
     fn raw_datagrams_carry_their_number_where_it_belongs() {
         let sequence: Field = "10:4:be".parse().unwrap();
         let form = Form::Raw { frame_bytes: 1400, sequence: Some(sequence) };
