@@ -197,7 +197,8 @@ def test_generated_packets_are_counted_as_the_truth_says(form, store, tmp_path):
     assert account["disagreements"] == 0
     assert told["rx-context"]["terms"]["written"] == tally["beside"] == (11 if form == "difi" else 10)
     assert ask("verify", recording.scan, "--store", store, code=INTACT)["findings"] == []
-    (change,) = recording.on_disk().document("manifest.json", "rx-context")["streams"][-1]["context"]["changes"]
+    listed = recording.on_disk().document("manifest.json", "rx-context")["streams"]
+    (change,) = next(stream for stream in listed if stream["name"] == "rx-context")["context"]["changes"]
     assert change["sample_rate_hz"] == 4000 * (1028 - (28 if form == "difi" else 20)) / 4
     assert (change["rf_frequency_hz"], change["stream_id"]) == (1_420_405_752, "cafe0002")
 
