@@ -660,6 +660,9 @@ impl SequentialStream {
         self.arrived += 1;
         self.bytes += frame.len() as u64;
         self.invalid += u32::from(invalid);
+        if self.kind == SubStreams::Packets(PacketStream::Context) {
+            self.newest().history.take(frame);
+        }
         if self.shape.geometry.frame_bytes == 0 {
             self.lengths.push(frame.len() as u16);
         }
@@ -767,7 +770,9 @@ impl SequentialStream {
     pub fn cut(&mut self, context: Arc<ScanContext>, resources: &mut CaptureResources<'_>) {
         self.end(resources);
         self.cut_at = Some(resources.now);
-        self.scan_streams.push_back(ScanStream::new(context, &self.shape));
+        let mut next = ScanStream::new(context, &self.shape);
+        next.history = self.newest().history.continued();
+        self.scan_streams.push_back(next);
     }
 
     /// Returns the number of frames lost at second boundaries that were detected since the last scan.

@@ -20,13 +20,14 @@
 //!
 //! The [account](underrun) says of each frame whether it was sent on time, and if not, why.
 //!
-//! It may open sockets, plain files and stored scans. It changes none of them.
+//! It may open sockets, plain files, packet captures and stored scans. It changes none of them.
 
 mod file;
 mod followed;
 mod head;
 pub mod pace;
 mod pacer;
+mod packets;
 mod playing;
 pub mod playlist;
 mod sent;
@@ -51,6 +52,7 @@ use serde::Serialize;
 
 pub use file::{FileError, FrameFile};
 pub use followed::{FollowedFrames, Looking, wait_for_delay};
+pub use packets::{PacketFrames, PacketsError};
 pub use sent::{Progress, Sent, cpu_seconds, rate};
 pub use start::{Passed, StartAccount, Timing, start};
 pub use step::{InStep, StepSummary};

@@ -10,14 +10,19 @@ use std::sync::Arc;
 
 use fullbore_capture::{Capture, FileInput, PacketFile, Port, Settings, SinkChain, Sizes};
 use fullbore_core::account::CountedBy;
-use fullbore_core::endpoint::UdpSource;
+use fullbore_core::endpoint::{Threads, UdpSource};
+use fullbore_core::layout::BLOCK_BYTES;
 use fullbore_core::manifest::{Fill, Format};
 use fullbore_core::name::Name;
+use fullbore_core::units::ByteSize;
 use fullbore_formats::framed::{FrameCodec, FrameKind};
+use fullbore_formats::vita49;
 use fullbore_linux::sys::memory::Region;
 use fullbore_time::Tai;
 
-use super::{CaptureLink, Ending, MemoryNeeds, OpenContext, OpenRequest, OpenSource, Source};
+use super::{
+    CaptureLink, Ending, MemoryNeeds, OpenContext, OpenRequest, OpenSource, Source, Streams,
+};
 use crate::error::RecordError;
 
 /// Default block memory: what the writers of a few disks hold, and as much again.
@@ -25,6 +30,9 @@ const POOL_BYTES: u64 = 128 << 20;
 
 /// The least block memory.
 const LEAST_POOL_BYTES: u64 = 16 << 20;
+
+/// The blocks in the memory of a capture that is split into streams.
+const SPLIT_BLOCKS: u64 = 256;
 
 /// The datagrams to one port in a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +76,10 @@ impl Source for PacketFileSource {
         self.udp.frames_per_second
     }
 
+    fn streams(&self) -> Streams {
+        Source::streams(&self.udp)
+    }
+
     fn memory(&self) -> MemoryNeeds {
         MemoryNeeds::Fixed { default: POOL_BYTES, least: LEAST_POOL_BYTES }
     }
@@ -107,8 +119,13 @@ impl OpenPacketFile {
             chunk_bytes: context.chunk_bytes,
             buffer_bytes: 0,
         };
-        let number = request.number.expect("the stream of a packet capture is known");
-        let (next, udp) = (context.next_number.clone(), config.udp.clone());
+        let (next, mut udp) = (context.next_number.clone(), config.udp.clone());
+        if udp.threads == Threads::Split && udp.block.is_none() {
+            // Each stream holds the blocks of its window while the others are read.
+            udp.block =
+                Some(ByteSize((request.pool_bytes / SPLIT_BLOCKS).clamp(1 << 16, BLOCK_BYTES)));
+        }
+        let number = request.number.unwrap_or(u16::MAX);
         let mut port = Port::of_file(input, request.node, udp, number, next, sizes)?;
         port.share_names(&context.names);
         if context.one_stream {
@@ -147,6 +164,8 @@ pub struct Flow {
     pub bytes: u64,
     /// Datagrams that are one frame each, by format, without and with a packet number of eight bytes before it.
     pub frames: BTreeMap<(FrameKind, bool), u64>,
+    /// Datagrams that are one packet of VITA-49 each, and how many of them keep the rules of DIFI.
+    pub vita49: (u64, u64),
     /// The times of the first and the last datagram.
     pub times: Option<(Tai, Tai)>,
 }
@@ -156,6 +175,22 @@ impl Flow {
     pub fn format(&self) -> Option<(FrameKind, bool)> {
         let (format, count) = self.frames.iter().max_by_key(|(_, count)| **count)?;
         (2 * count > self.packets).then_some(*format)
+    }
+
+    /// True if most of its datagrams are packets of VITA-49.
+    pub fn is_vita49(&self) -> bool {
+        2 * self.vita49.0 > self.packets
+    }
+
+    /// The format of most of its datagrams, as `format=` takes it.
+    pub fn format_parameter(&self) -> Option<String> {
+        let of_frames = self.format().map(|(kind, numbered)| match (kind.name(), numbered) {
+            ("vdif", true) => "vtp".to_owned(),
+            (name, true) => format!("{name}&psn=true"),
+            (name, false) => name.to_owned(),
+        });
+        let packets = || if self.vita49.0 == self.vita49.1 { "difi" } else { "vita49" }.to_owned();
+        of_frames.or_else(|| self.is_vita49().then(packets))
     }
 }
 
@@ -174,6 +209,10 @@ pub fn flows(path: &Path) -> io::Result<(BTreeMap<u16, Flow>, Vec<String>)> {
             flow.packets += 1;
             flow.bytes += datagram.bytes as u64;
             flow.times = Some((flow.times.map_or(now, |(first, _)| first), now));
+            if let Ok(packet) = vita49::Packet::read(datagram.payload) {
+                flow.vita49.0 += 1;
+                flow.vita49.1 += u64::from(vita49::difi::check(&packet.prologue).is_ok());
+            }
             for &kind in FrameKind::ALL {
                 for strip in [0, 8] {
                     let frame = datagram.payload.get(strip..).unwrap_or_default();

@@ -13,6 +13,7 @@
 //! | [`count`] | the index of a packet: its count modulo 16, extended by its time |
 //! | [`index`] | the packets of one kind and stream id, and the stream that stores them |
 //! | [`history`] | the values in context packets, and their changes |
+//! | [`listing`] | these changes in a manifest |
 //! | [`difi`] | the rules that DIFI adds |
 //! | [`mod@write`] | packets of data, context and version |
 
@@ -21,6 +22,7 @@ pub mod count;
 pub mod difi;
 pub mod history;
 pub mod index;
+pub mod listing;
 pub mod packet;
 pub mod write;
 

@@ -11,6 +11,7 @@
 
 mod datagram;
 mod fault;
+mod packets;
 mod payload;
 mod port_sender;
 mod truth;
@@ -31,6 +32,7 @@ use fullbore_time::Tai;
 use serde::Serialize;
 
 pub use fault::{Damage, Error as FaultError, Faults, Silence};
+pub use packets::PacketForm;
 pub use payload::{PayloadSource, Payloads, SampleError};
 pub use truth::{Harm, Set, StreamTruth, Tally, Truth};
 
@@ -85,6 +87,8 @@ pub enum Form {
         /// True if a packet number precedes each frame (VTP).
         packet_number: bool,
     },
+    /// VITA-49 packets of one stream id, with context beside them.
+    Packets(PacketForm),
     /// Any other datagrams.
     Raw {
         /// The length of a datagram.
@@ -98,6 +102,7 @@ impl Form {
     fn frame_bytes(&self) -> u32 {
         match self {
             Form::Frames { kind, template, .. } => FrameCodec::any_day(*kind).frame_bytes(template),
+            Form::Packets(form) => form.packet_bytes,
             Form::Raw { frame_bytes, .. } => *frame_bytes,
         }
     }
@@ -105,6 +110,7 @@ impl Form {
     fn payload_bytes(&self) -> u32 {
         match self {
             Form::Frames { template, .. } => template.payload_bytes(),
+            Form::Packets(form) => form.payload_bytes(),
             Form::Raw { frame_bytes, .. } => *frame_bytes,
         }
     }
@@ -118,7 +124,7 @@ impl Form {
     fn limits(&self) -> (u64, u16) {
         match self {
             Form::Frames { kind, .. } => (kind.most_frames(), kind.threads()),
-            Form::Raw { .. } => (1 << 24, 1),
+            Form::Packets(_) | Form::Raw { .. } => (1 << 24, 1),
         }
     }
 
@@ -126,6 +132,7 @@ impl Form {
         match self {
             Form::Frames { kind: FrameKind::Vdif, packet_number: true, .. } => "vtp",
             Form::Frames { kind, .. } => kind.name(),
+            Form::Packets(form) => form.name(),
             Form::Raw { .. } => "raw",
         }
     }
@@ -437,7 +444,7 @@ fn start_of(form: &Form, start: Tai, given: bool) -> Tai {
     match form {
         // Raw datagrams carry no time within a second.
         Form::Raw { .. } if !given => start.plus_ns(-start.0.rem_euclid(1_000_000_000)),
-        Form::Raw { .. } | Form::Frames { .. } => start,
+        Form::Raw { .. } | Form::Packets(_) | Form::Frames { .. } => start,
     }
 }
 
@@ -497,8 +504,9 @@ fn check(stream: &StreamPlan, payloads: &Payloads, faults: &Faults) -> Result<()
         Form::Raw { .. } if stream.threads.len() != 1 => {
             return Err("raw datagrams have no threads".to_owned());
         }
+        Form::Packets(form) => form.check()?,
         Form::Raw { frame_bytes, sequence: Some(field) } => {
-            let most = datagram::HEAD_BYTES.min(*frame_bytes as usize);
+            let most = datagram::NUMBERED_BYTES.min(*frame_bytes as usize);
             if field.end() > most {
                 return Err(format!("its number must end within the first {most} bytes"));
             }

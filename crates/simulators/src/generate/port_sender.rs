@@ -14,7 +14,8 @@ use fullbore_replay::{Progress, StartAccount, Timing, cpu_seconds, start};
 use fullbore_time::Tai;
 
 use super::datagram::{HEAD_BYTES, Made, Maker};
-use super::fault::{Event, FRAME_DAMAGES, FaultSchedule, RAW_DAMAGES, VDIF_DAMAGES};
+use super::fault::{Event, FRAME_DAMAGES, FaultSchedule, RAW_DAMAGES, VDIF_DAMAGES, What};
+use super::packets::Beside;
 use super::payload::Payloads;
 use super::truth::{Done, StreamTruth, Tally};
 use super::{Faults, Form, Pace, Plan, StreamPlan, first_frame, start_of};
@@ -33,6 +34,8 @@ pub struct PortSender {
     phase_ns: u64,
     /// Place of the first frame of the run.
     first_place: u64,
+    /// The context between the packets of VITA-49.
+    beside: Option<Beside>,
     /// The number of places sent at once.
     group: u64,
     /// The most places sent at once.
@@ -69,6 +72,7 @@ impl PortSender {
         let until_first_ns = first_second.start().plus_ns(first_ns.cast_signed()).since(begins);
         let damages = match stream.form {
             Form::Frames { kind, .. } if kind.states_length() => VDIF_DAMAGES,
+            Form::Packets(_) => VDIF_DAMAGES,
             Form::Frames { .. } => FRAME_DAMAGES,
             Form::Raw { .. } => RAW_DAMAGES,
         };
@@ -112,6 +116,10 @@ impl PortSender {
             phase_ns: until_first_ns.max(0).unsigned_abs()
                 + period.times_ns(number as u64) / plan.streams.len() as u64,
             first_place: frame * threads,
+            beside: match &stream.form {
+                Form::Packets(form) => Some(Beside::new(form, stream.frames_per_second)),
+                Form::Frames { .. } | Form::Raw { .. } => None,
+            },
             group,
             most,
             events: Vec::with_capacity(2 * MOST_PACKETS),
@@ -128,6 +136,10 @@ impl PortSender {
                 first_second: first_second.start(),
                 vdif_second: vdif.then(|| header_second(first_second)),
                 first_number: numbered.then_some(stream.first_number),
+                packets: match &stream.form {
+                    Form::Packets(form) => Some(form.clone()),
+                    Form::Frames { .. } | Form::Raw { .. } => None,
+                },
                 payload_shift: shift,
                 port: Tally::default(),
                 by_thread: vec![Tally::default(); if threads > 1 { threads as usize } else { 0 }],
@@ -161,7 +173,7 @@ impl PortSender {
             if taken > 0 && due_ns > until_ns {
                 break;
             }
-            if self.fault_schedule.step(&mut self.events).is_none() {
+            if !self.step() {
                 return taken > 0;
             }
             let late_ns = now_ns.saturating_sub(due_ns);
@@ -175,8 +187,22 @@ impl PortSender {
     fn take_at_once(&mut self) -> bool {
         self.events.clear();
         self.pace.clear();
-        (0..self.most).take_while(|_| self.fault_schedule.step(&mut self.events).is_some()).count()
-            > 0
+        (0..self.most).take_while(|_| self.step()).count() > 0
+    }
+
+    /// Takes the next place, with the context due before it; `false` at the end.
+    #[inline]
+    fn step(&mut self) -> bool {
+        let before = self.events.len();
+        let Some(place) = self.fault_schedule.step(&mut self.events) else { return false };
+        let Some(beside) = &mut self.beside else { return true };
+        let what = self.events.get(before).map(|event| event.what);
+        // A place that has not passed is that of the delayed events at the end.
+        if what != Some(What::Silent) && place < self.fault_schedule.passed() {
+            let due = beside.before(place + self.first_place);
+            self.events.splice(before..before, due.map(|what| Event { place, what }));
+        }
+        true
     }
 
     /// Sends the places taken.
@@ -260,7 +286,7 @@ impl PortSender {
 
 fn refused_fate(done: Done) -> Done {
     match done {
-        Done::Copy | Done::Rubbish | Done::RefusedExtra => Done::RefusedExtra,
+        Done::Copy | Done::Rubbish | Done::Beside | Done::RefusedExtra => Done::RefusedExtra,
         Done::Sent { .. } | Done::Damaged { .. } | Done::Dropped | Done::Silent | Done::Refused => {
             Done::Refused
         }
@@ -283,7 +309,7 @@ fn since_half_year(form: &Form, first: Second) -> Form {
             let template = template.with_reference_epoch(epoch).with_invalid(false);
             Form::Frames { kind: *kind, template, packet_number: *packet_number }
         }
-        raw @ Form::Raw { .. } => raw.clone(),
+        other @ (Form::Packets(_) | Form::Raw { .. }) => other.clone(),
     }
 }
 
