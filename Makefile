@@ -79,7 +79,8 @@ bench-versions: $(VENV)/tests ## The CPU time and memory of two builds, OLD=bina
 bench-transfer: release ## A scan to another site beside scp, rsync and iperf3: rate and CPU time.
 	$(PYTHON) benches/transfer.py $(BENCH)
 
-bench-objects: release $(VENV)/tests $(VENV)/s3s-fs ## A scan to an S3 server beside rclone, boto3 and cp: rate and CPU time.
+bench-objects: release $(VENV)/tests ## A scan to an S3 server beside rclone, boto3 and cp: rate and CPU time.
+	$(CARGO) install --quiet --locked --features binary --root target/s3s-fs --target-dir target/s3s-fs/build s3s-fs@0.13.0-alpha.3
 	$(VENV)/bin/python benches/objects.py $(BENCH)
 
 bench-pattern: rust ## How fast one core makes and checks patterns, 15 GB/s asked for: a table, and JSON in benches/results/.

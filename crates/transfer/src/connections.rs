@@ -55,7 +55,7 @@ impl Connections {
             self.settled = None;
             return self.more();
         }
-        // Congestion control still looks for the rate: not the number of connections is what raises it.
+        // The rate still rises by itself: congestion control has not found that of the path yet.
         if rate > std::mem::replace(&mut self.last, rate) * WORTH {
             return self.now;
         }

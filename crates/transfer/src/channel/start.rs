@@ -4,7 +4,7 @@
 //! first second ──► BBR still starts: at most 1.05 of the best rate so far ──► it has ended: no limit
 //! ```
 //!
-//! BBR begins with 2.89 times the rate that it measures, until that rate stops to rise. Measurements with a pause in them
+//! BBR begins with 2.89 times the rate that it measures, until that rate stops rising. Measurements with a pause in them
 //! do not count, and a sender that reads from a disk and encrypts has pauses: it seldom manages 2.89 times the rate of
 //! the path. BBR then keeps this gain, and the bottleneck drops up to half of what was sent. Under the limit, data waits
 //! in the kernel, BBR sees no pauses, and its start ends.
