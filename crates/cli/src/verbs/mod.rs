@@ -29,6 +29,7 @@ pub mod selftest;
 mod sending;
 pub mod simulate;
 pub mod transfer;
+pub mod trigger;
 pub mod verify;
 pub mod watch;
 
