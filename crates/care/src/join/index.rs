@@ -60,7 +60,7 @@ pub fn add(
         let mut adding = Adding { part, event, piece, holding, number, begin, shift };
         adding.records(&mut end)?;
     }
-    if let Some((before, first)) = begin.end.zip(end.first_frame(piece, number)?)
+    if let Some((before, first)) = begin.end.zip(first_frame(piece, number))
         && !shift_frames
         && first < before
     {
@@ -74,12 +74,10 @@ pub fn add(
     Ok(())
 }
 
-impl Offset {
-    /// The index of the first frame of a stream of a piece.
-    fn first_frame(&self, piece: &Inventory, number: usize) -> Result<Option<i64>, Error> {
-        let accounts = piece.of_stream(number).find_map(|it| it.account().get().cloned());
-        Ok(accounts.and_then(|account| account.first).map(|edge| edge.index))
-    }
+/// The index of the first frame of a stream of a piece.
+fn first_frame(piece: &Inventory, number: usize) -> Option<i64> {
+    let account = piece.of_stream(number).find_map(|it| it.account().get().cloned());
+    account.and_then(|account| account.first).map(|edge| edge.index)
 }
 
 /// Lists the chunk files of a piece on a member.

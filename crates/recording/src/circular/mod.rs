@@ -18,11 +18,13 @@
 //! |---|---|
 //! | [`plan`] | which pieces a trigger covers, and which pieces go: pure |
 //! | [`trigger`] | the files of triggers |
+//! | [`TriggerRequest`] | a trigger as a user asks for it |
 //! | [`source`] | triggers from packets and markers |
 //! | [`keeper`] | joins and removes pieces |
 
 mod keeper;
 mod plan;
+mod request;
 mod source;
 mod trigger;
 
@@ -34,7 +36,8 @@ use fullbore_core::retention::Retention;
 use fullbore_time::Tai;
 
 pub use keeper::{Keeper, Settled, rings, settle};
-pub use source::{AFTER, BEFORE, SourceError, TriggerSource};
+pub use request::{RequestError, TriggerRequest, exists};
+pub use source::{SourceError, TriggerSource};
 pub use trigger::{Trigger, TriggerError};
 
 /// The shortest piece. A cut waits up to 300 ms for the next block of each stream.

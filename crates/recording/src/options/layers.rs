@@ -7,6 +7,7 @@ use super::RecordingOptions;
 const STORE: &[&str] = &["store", "chunk", "keep", "circular", "trigger", "redundancy", "new-member"];
 const TARGET: &[&str] = &["to", "overwrite", "flush"];
 const SCHEDULE: &[&str] = &["schedule", "station", "lead"];
+const CIRCULAR: &[&str] = &["circular", "trigger"];
 const OF_SERIES: &[&str] = &["keep", "redundancy", "scans", "duration", "bytes", "until"];
 const SINGLE: &[&str] = &["scan", "scans", "start", "duration", "bytes", "until"];
 
@@ -14,10 +15,10 @@ const SINGLE: &[&str] = &["scan", "scans", "start", "duration", "bytes", "until"
 const EXCLUDED: &[(&[&str], &[&[&str]])] = &[
     (&["to"], &[STORE, TARGET, SCHEDULE]),
     (&["store"], &[TARGET]),
-    (&["schedule"], &[SINGLE, TARGET]),
+    (&["schedule"], &[SINGLE, TARGET, CIRCULAR]),
     (SINGLE, &[SCHEDULE]),
     (&["circular"], &[OF_SERIES, SCHEDULE]),
-    (OF_SERIES, &[&["circular", "trigger"]]),
+    (OF_SERIES, &[CIRCULAR]),
     (&["cpus"], &[&["place"]]),
     (&["place"], &[&["cpus"]]),
 ];
