@@ -133,3 +133,23 @@ def test_trigger_survives_a_kill_and_is_completed_after_recover(store):
     assert len(frames) > FPS
     assert not list((store / ".fullbore" / "triggers").glob("*.json"))
     assert not list((store / ".fullbore").glob("joining-*"))
+
+
+def test_snapshot_waits_for_its_part_of_a_scan_that_is_recorded(store, tmp_path):
+    (port,) = free_ports(1)
+    sent = wire.run_of_frames(3 * FPS)
+    look = tmp_path / "look.vdif"
+    with Recording(f"udp://127.0.0.1:{port}?{FORMAT}", store=store) as recording:
+        sender = threading.Thread(target=wire.send, args=(sent, port), kwargs={"pause": 1 / FPS})
+        sender.start()
+        recording.wait("opened")
+        words = ["snapshot", "test_one", "--at", "+1.5s", "--length", "250ms", "-o", look, "--store", store]
+        run(*words)
+        assert sender.is_alive(), "the scan is still being recorded"
+        assert look.read_bytes() == b"".join(sent[1500:1750])
+        assert len(wire.read_by_baseband(look)) == 250
+        assert b"look.vdif" in run(*words, code=REFUSED).stderr, "it replaces no file"
+        sender.join()
+    absent = ["snapshot", "test_one", "--at", "+1h", "-o", tmp_path / "none", "--store", store]
+    run(*absent, code=REFUSED)
+    assert not (tmp_path / "none").exists()
