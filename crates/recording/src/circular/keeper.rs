@@ -255,8 +255,9 @@ impl Keeper {
         let (from, to) = (chain[0].armed, chain[chain.len() - 1].stopped);
         let bytes = ByteSize(manifest.streams.iter().map(|it| it.bytes).sum());
         let mut text = format!("{scan}: kept {from:.1} to {to:.1}, {bytes}");
-        if from.plus_ns(-1_000_000_000) > trigger.from {
-            text += &format!("; nothing from {:.1} on was there any more", trigger.from);
+        let lacks = from.since(trigger.from) as f64 / 1e9;
+        if lacks > 1.0 {
+            text += &format!("; the first {lacks:.1} s of the trigger are not recorded, or removed");
         }
         if (from..=to).contains(&trigger.at) {
             let (moment, note) = (Moment::Time(trigger.at), trigger.text.clone());

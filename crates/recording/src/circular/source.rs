@@ -25,6 +25,10 @@ pub const AFTER: Duration = Duration::from_secs(5);
 /// The most datagrams that are read at a time.
 const MOST_DATAGRAMS: usize = 1000;
 
+/// The time by which an end that is put off is later than asked for, so that a source that repeats itself does not write
+/// a file each time.
+const SPARE_NS: i64 = 1_000_000_000;
+
 /// A source of triggers: `udp://HOST:PORT`, or `marker:`, with `before` and `after`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TriggerSource {
@@ -189,7 +193,7 @@ impl Listeners {
     }
 
     /// Reads what has arrived by `now`. A trigger for each port with datagrams: a new one, or the one before with a later
-    /// end, if that has not passed.
+    /// end, if that has not passed. None if the one before keeps enough.
     pub fn read(&mut self, ring: &RingName, now: Tai) -> Vec<Trigger> {
         self.ports.iter_mut().filter_map(|port| port.read(ring, now)).collect()
     }
@@ -222,7 +226,11 @@ impl Port {
         let note = first?;
         let (from, to) = self.source.window(now);
         let trigger = match self.latest.take().filter(|latest| now <= latest.to) {
-            Some(latest) => Trigger { to, ..latest },
+            Some(latest) if to <= latest.to => {
+                self.latest = Some(latest);
+                return None;
+            }
+            Some(latest) => Trigger { to: to.plus_ns(SPARE_NS), ..latest },
             None => {
                 let text = Text::from(note.trim().to_owned());
                 Trigger::new(ring, now, (from, to), ring.kept(now).ok()?, text)
@@ -264,17 +272,18 @@ mod tests {
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
         let second = 1_000_000_000;
         let at = |seconds: i64| Tai(1_000_000 * second + seconds * second);
-        let mut read = |seconds| {
+        let mut read_any = |seconds| {
             sender.send_to(b"burst\n", to).unwrap();
-            listeners.read(&ring, at(seconds)).pop().unwrap()
+            listeners.read(&ring, at(seconds)).pop()
         };
-        let first = read(0);
+        let first = read_any(0).unwrap();
         assert_eq!((first.from, first.to), (at(-1), at(2)));
         assert!(first.text.to_string().ends_with("burst"), "{}", first.text);
-        let second = read(1);
-        assert_eq!((second.uuid, second.from, second.to), (first.uuid, at(-1), at(3)));
-        let third = read(10);
+        let second = read_any(1).unwrap();
+        assert_eq!((second.uuid, second.from, second.to), (first.uuid, at(-1), at(4)));
+        assert_eq!(read_any(2), None, "it keeps enough");
+        let third = read_any(10).unwrap();
         assert_ne!(third.uuid, first.uuid);
-        assert!(listeners.read(&ring, at(11)).is_empty());
+        assert!(listeners.read(&ring, at(11)).is_empty(), "nothing arrived");
     }
 }
