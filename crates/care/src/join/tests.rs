@@ -4,13 +4,14 @@ use std::fs;
 
 use fullbore_core::manifest::Manifest;
 use fullbore_core::name::ScanName;
+use fullbore_store::read::Settings;
 use fullbore_store::reader::{Item, Scan};
 use fullbore_store::testing::{Laid, Store, StreamPlan};
 use uuid::Uuid;
 
 use super::{Error, join};
 use crate::remove;
-use crate::verify::{Settings, verify};
+use crate::verify::verify;
 
 /// Streams whose frames are counted from 0 in each piece, and whose last blocks are short.
 fn plans(frames: u64) -> Vec<StreamPlan> {
@@ -58,7 +59,7 @@ fn expect_joined(store: &Store, pieces: &[Laid]) {
     let findings: Vec<String> = verified.findings.iter().map(|it| it.to_string()).collect();
     assert_eq!(findings, Vec::<String>::new());
     for (number, stream) in scan.streams.iter().enumerate() {
-        let items = stream.read(0..stream.blocks.len(), fullbore_store::read::Settings::default());
+        let items = stream.read(0..stream.blocks.len(), Settings::default());
         let bytes = items.unwrap().flat_map(|item| match item {
             Item::Block(block) => block.bytes().to_vec(),
             Item::Lost(finding) => panic!("{finding}"),

@@ -265,7 +265,8 @@ mod tests {
 
     #[test]
     fn datagrams_within_one_window_are_one_trigger_with_a_later_end() {
-        let one = source("udp://127.0.0.1:0?before=1s&after=2s").unwrap();
+        let free = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let one = source(&format!("udp://127.0.0.1:{free}?before=1s&after=2s")).unwrap();
         let mut listeners = Listeners::open(&[one]).unwrap();
         let to = listeners.ports[0].socket.local_addr().unwrap();
         let ring = RingName("s_a".parse().unwrap());
