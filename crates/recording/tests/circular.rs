@@ -68,9 +68,8 @@ fn kept(roots: &[PathBuf], trigger: &Trigger) -> Vec<u32> {
 
 fn pieces(roots: &[PathBuf]) -> Vec<String> {
     let entries = catalogue::list(roots).unwrap().entries;
-    let is_piece = |name: &String| {
-        name.parse().is_ok_and(|scan| RingName::of_piece(&scan).is_some())
-    };
+    let is_piece =
+        |name: &String| name.parse().is_ok_and(|scan| RingName::of_piece(&scan).is_some());
     entries.into_iter().map(|entry| entry.name).filter(is_piece).collect()
 }
 

@@ -8,6 +8,13 @@ use fullbore_time::Tai;
 /// A stream that lacks at least this time at an end, which another stream has, is reported.
 const NOTICEABLE_NS: i64 = 550_000_000;
 
+/// True if one account has threads of its own and the other has not, although both have frames: their numbers have
+/// different meanings.
+pub fn differ_in_threads(sum: &Account, next: &Account) -> bool {
+    let both = sum.first.is_some() && next.first.is_some();
+    both && sum.flows.is_empty() != next.flows.is_empty()
+}
+
 /// Adds the account of the next scan, which was armed `after_ns` after the first one.
 pub fn add(sum: &mut Account, next: Account, after_ns: i64) {
     sum.terms.add(&next.terms);
@@ -39,6 +46,13 @@ pub fn add(sum: &mut Account, next: Account, after_ns: i64) {
     add_presence(&mut sum.presence, sum.first.is_some(), next.presence, next.first.is_some());
     sum.first = sum.first.or(next.first);
     sum.last = next.last.or(sum.last);
+    if let Some((first, last)) = sum.first.as_mut().zip(sum.last.as_mut())
+        && (sum.counted_by.is_blind() || !sum.flows.is_empty())
+    {
+        // These are counted from 0 in each scan, in the order of their arrival.
+        let written = i64::try_from(sum.terms.written).unwrap_or(i64::MAX);
+        (first.index, last.index) = (0, written.saturating_sub(1));
+    }
     next.flows.into_iter().for_each(|flow| add_flow(&mut sum.flows, flow));
     add_counters(&mut sum.drop_counters, next.drop_counters);
     sum.unavailable_counters.extend(next.unavailable_counters);

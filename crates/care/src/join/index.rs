@@ -115,7 +115,8 @@ struct Adding<'a> {
 impl Adding<'_> {
     fn records(&mut self, end: &mut Offset) -> Result<(), Error> {
         let path = self.holding.side(INDEX_FILE);
-        let failed = |source| Error::File { path: path.clone(), doing: "reading the index", source };
+        let failed =
+            |source| Error::File { path: path.clone(), doing: "reading the index", source };
         let file = match regular_file::open(&path) {
             // A member that took no block of the stream has no index.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),

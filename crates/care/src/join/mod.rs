@@ -239,6 +239,10 @@ fn account_of(pieces: &[Inventory], number: usize) -> Result<Account, Error> {
         })?;
         match &mut sum {
             None => sum = Some(account),
+            Some(sum) if account::differ_in_threads(sum, &account) => {
+                let why = "a stream has one thread in it, and several in another piece".to_owned();
+                return Err(Error::Piece { scan: piece.manifest.scan.clone(), why });
+            }
             Some(sum) => account::add(sum, account, piece.manifest.armed.since(start)),
         }
     }

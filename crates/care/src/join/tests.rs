@@ -29,7 +29,7 @@ fn lay_down(store: &Store, streams: impl Fn(u64) -> Vec<StreamPlan>) -> Vec<Laid
         });
         laid
     };
-    (0..).zip([333, 64, 700]).map(lay).collect()
+    (0i64..).zip([333, 64, 700]).map(lay).collect()
 }
 
 /// Changes every copy of a manifest.

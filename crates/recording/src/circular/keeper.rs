@@ -21,10 +21,10 @@ use fullbore_store::markers::{self, Moment};
 use fullbore_time::Tai;
 use uuid::Uuid;
 
+use super::RingName;
 use super::plan::{Piece, Window, chains, excess};
 use super::source::{Listeners, SourceError, TriggerSource};
 use super::trigger::{Trigger, directory_of, list};
-use super::RingName;
 
 /// The keeper of one circular recording.
 #[derive(Debug)]
@@ -238,7 +238,12 @@ impl Keeper {
     }
 
     /// Joins pieces. If another scan has taken the name, the identity is added to it.
-    fn join(&self, names: &[ScanName], name: &ScanName, uuid: Uuid) -> Result<Manifest, join::Error> {
+    fn join(
+        &self,
+        names: &[ScanName],
+        name: &ScanName,
+        uuid: Uuid,
+    ) -> Result<Manifest, join::Error> {
         match join::join(&self.roots, names, name, uuid) {
             Err(join::Error::Taken { .. }) => {
                 let text = format!("{}-{}", name.scan, &uuid.simple().to_string()[24..]);
@@ -257,7 +262,8 @@ impl Keeper {
         let mut text = format!("{scan}: kept {from:.1} to {to:.1}, {bytes}");
         let lacks = from.since(trigger.from) as f64 / 1e9;
         if lacks > 1.0 {
-            text += &format!("; the first {lacks:.1} s of the trigger are not recorded, or removed");
+            text +=
+                &format!("; the first {lacks:.1} s of the trigger are not recorded, or removed");
         }
         if (from..=to).contains(&trigger.at) {
             let (moment, note) = (Moment::Time(trigger.at), trigger.text.clone());

@@ -118,12 +118,8 @@ fn is_stamp(text: &str) -> bool {
 /// The length of a piece: a duration, or a number of bytes.
 pub(crate) fn piece_limit(limit: Retention) -> (Option<Duration>, Option<u64>) {
     match limit {
-        Retention::Age(age) => {
-            (Some((age / PIECES).clamp(SHORTEST_PIECE, LONGEST_PIECE)), None)
-        }
-        Retention::Size(size) => {
-            (Some(LONGEST_PIECE), Some((size.0 / u64::from(PIECES)).max(1)))
-        }
+        Retention::Age(age) => (Some((age / PIECES).clamp(SHORTEST_PIECE, LONGEST_PIECE)), None),
+        Retention::Size(size) => (Some(LONGEST_PIECE), Some((size.0 / u64::from(PIECES)).max(1))),
     }
 }
 
@@ -145,7 +141,8 @@ mod tests {
         assert_eq!(RingName::of_piece(&seventh), Some(ring("s_sky-x")));
         let kept = ring("s_sky-x").kept(at).unwrap();
         assert_eq!(kept.to_string(), "s_sky-x-kept-20261127T090000Z-250ms");
-        for other in [kept.to_string().as_str(), "s_sky", "s_sky-7", "s_20261127T090000Z", "s_a-7-8"]
+        for other in
+            [kept.to_string().as_str(), "s_sky", "s_sky-7", "s_20261127T090000Z", "s_a-7-8"]
         {
             assert_eq!(RingName::of_piece(&other.parse().unwrap()), None, "{other}");
         }

@@ -118,7 +118,8 @@ mod tests {
 
     #[test]
     fn size_limit_keeps_at_least_its_size() {
-        let pieces: Vec<Piece> = (0..5).map(|it| piece(it as u64, it * 1000, it * 1000 + 1000)).collect();
+        let pieces: Vec<Piece> =
+            (0..5).map(|it| piece(it as u64, it * 1000, it * 1000 + 1000)).collect();
         let size = |bytes| Retention::Size(ByteSize(bytes));
         assert_eq!(excess(&pieces, size(25), &[], Tai(0)), [0, 1]);
         assert_eq!(excess(&pieces, size(30), &[], Tai(0)), [0, 1]);

@@ -87,7 +87,9 @@ impl Hint for SourceError {
                 Some("write udp://127.0.0.1:5000?before=10s&after=5s, or marker:?before=10s".into())
             }
             Self::Parameter { .. } => Some("parameters are before and after".into()),
-            Self::Open { .. } => Some("is the port in use, or the address not of this host?".into()),
+            Self::Open { .. } => {
+                Some("is the port in use, or the address not of this host?".into())
+            }
         }
     }
 }
@@ -199,7 +201,11 @@ impl Listeners {
     }
 
     /// The trigger of a marker. Its identity is that of the marker, so a marker triggers once.
-    pub fn of_marker(&self, ring: &RingName, marker: &fullbore_core::marker::Marker) -> Option<Trigger> {
+    pub fn of_marker(
+        &self,
+        ring: &RingName,
+        marker: &fullbore_core::marker::Marker,
+    ) -> Option<Trigger> {
         let source = self.marker.as_ref()?;
         let keep_as = ring.kept(marker.time).ok()?;
         let window = source.window(marker.time);
@@ -256,7 +262,9 @@ mod tests {
         assert_eq!((port.before, port.after), (Duration::from_secs(2), Duration::from_millis(500)));
         let marker = source("marker:").unwrap();
         assert_eq!((marker.before, marker.after), (BEFORE, AFTER));
-        for wrong in ["udp://127.0.0.1", "udp://127.0.0.1:1-2", "tcp://127.0.0.1:1", "marker:x", "x"] {
+        for wrong in
+            ["udp://127.0.0.1", "udp://127.0.0.1:1-2", "tcp://127.0.0.1:1", "marker:x", "x"]
+        {
             assert!(source(wrong).is_err(), "{wrong}");
         }
         assert!(source("marker:?before=soon").unwrap_err().contains("before"));

@@ -84,7 +84,13 @@ impl Hint for TriggerError {
 
 impl Trigger {
     /// A trigger that keeps a part of a recording as the scan `keep_as`.
-    pub fn new(ring: &RingName, at: Tai, (from, to): (Tai, Tai), keep_as: ScanName, text: Text) -> Self {
+    pub fn new(
+        ring: &RingName,
+        at: Tai,
+        (from, to): (Tai, Tai),
+        keep_as: ScanName,
+        text: Text,
+    ) -> Self {
         let (version, uuid, ring) = (VERSION, Uuid::now_v7(), ring.0.clone());
         Self { version, uuid, ring, at, from, to, keep_as, text }
     }

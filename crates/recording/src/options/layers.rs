@@ -4,7 +4,8 @@ use super::RecordingOptions;
 
 /// The groups of options that belong together, because they say the same thing or only have a meaning together. If an
 /// option of the upper layer excludes a group, all of it is left out of the lower layer.
-const STORE: &[&str] = &["store", "chunk", "keep", "circular", "trigger", "redundancy", "new-member"];
+const STORE: &[&str] =
+    &["store", "chunk", "keep", "circular", "trigger", "redundancy", "new-member"];
 const TARGET: &[&str] = &["to", "overwrite", "flush"];
 const SCHEDULE: &[&str] = &["schedule", "station", "lead"];
 const CIRCULAR: &[&str] = &["circular", "trigger"];

@@ -91,7 +91,13 @@ impl RecordingOptions {
             ),
             (
                 &[
-                    "--schedule", "--scans", "--duration", "--bytes", "--until", "--to", "--keep",
+                    "--schedule",
+                    "--scans",
+                    "--duration",
+                    "--bytes",
+                    "--until",
+                    "--to",
+                    "--keep",
                     "--redundancy",
                 ],
                 "--circular",
@@ -137,8 +143,16 @@ impl RecordingOptions {
                 "it sends frames on, and only udp:// sources have frames",
                 !self.forward.is_empty() && self.source.iter().any(|it| !it.starts_with("udp:")),
             ),
-            ("--trigger", "it is for --circular", !self.trigger.is_empty() && self.circular.is_none()),
-            ("--circular", "a PandA's acquisitions end by themselves", self.circular.is_some() && pandas),
+            (
+                "--trigger",
+                "it is for --circular",
+                !self.trigger.is_empty() && self.circular.is_none(),
+            ),
+            (
+                "--circular",
+                "a PandA's acquisitions end by themselves",
+                self.circular.is_some() && pandas,
+            ),
             ("--flush", of_device, self.flush && !to),
         ];
         match idle.into_iter().find(|(.., idle)| *idle) {
