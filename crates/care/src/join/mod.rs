@@ -115,9 +115,9 @@ pub fn join(
     let mut offsets = vec![index::Offset::default(); manifest.streams.len()];
     for piece in &pieces {
         add_markers(&mut manifest, piece, &offsets);
-        for number in 0..piece.manifest.streams.len() {
-            let shift_frames = piece.manifest.streams[number].fill == Fill::Omit;
-            let offset = &mut offsets[number];
+        let streams = piece.manifest.streams.iter().enumerate();
+        for ((number, stream), offset) in streams.zip(&mut offsets) {
+            let shift_frames = stream.fill == Fill::Omit;
             index::add(&mut parts, &manifest, piece, number, offset, shift_frames)?;
         }
     }

@@ -23,9 +23,9 @@ fn lay_down(store: &Store, streams: impl Fn(u64) -> Vec<StreamPlan>) -> Vec<Laid
     let lay = |(number, frames)| {
         let laid = store.lay_down(&format!("r1_p{number}"), &streams(frames));
         edit(store, &laid, |manifest| {
-            let shift = |time: fullbore_time::Tai| time.plus_ns(number * 10_000_000_000);
-            manifest.armed = shift(manifest.armed);
-            manifest.stopped = manifest.stopped.map(shift);
+            let shift_ns = number * 10_000_000_000;
+            manifest.armed = manifest.armed.plus_ns(shift_ns);
+            manifest.stopped = manifest.stopped.map(|time| time.plus_ns(shift_ns));
         });
         laid
     };
