@@ -16,11 +16,11 @@
 //!
 //! | part | |
 //! |---|---|
-//! | [`plan`] | which pieces a trigger covers, and which pieces go: pure |
-//! | [`trigger`] | the files of triggers |
+//! | `plan` | which pieces a trigger covers, and which pieces go: pure |
+//! | `trigger` | the files of triggers |
 //! | [`TriggerRequest`] | a trigger as a user asks for it |
-//! | [`source`] | triggers from packets and markers |
-//! | [`keeper`] | joins and removes pieces |
+//! | `source` | triggers from packets and markers |
+//! | [`Keeper`] | joins and removes pieces |
 
 mod keeper;
 mod plan;

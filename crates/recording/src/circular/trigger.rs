@@ -108,7 +108,7 @@ impl Trigger {
     ///
     /// # Errors
     ///
-    /// No member accepts it, or [`MOST`] triggers wait.
+    /// No member accepts it, or 1000 triggers wait.
     pub fn put(&self, roots: &[PathBuf]) -> Result<(), TriggerError> {
         let waiting = list(roots, &self.ring());
         if waiting.len() >= MOST && waiting.iter().all(|it| it.uuid != self.uuid) {
