@@ -21,6 +21,7 @@
 //! | [`session`] | the scans of a schedule, recorded unattended |
 //! | [`Outcome`], [`RecordingOutcome`] | whether everything that was to be recorded is there |
 //! | [`RetentionThread`] | removes old scans |
+//! | [`circular`] | keeps the newest data, and what triggers name of it |
 //! | [`store`] | the user's default store |
 //! | `export` | HDF5 files of stored scans |
 //!
@@ -104,6 +105,7 @@
 //! # }
 //! ```
 
+pub mod circular;
 mod events;
 #[cfg(feature = "hdf5")]
 pub mod export;

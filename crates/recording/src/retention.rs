@@ -1,19 +1,27 @@
-//! Retention: a thread removes the oldest scans after each seal. A slow disk may delay it, but no recording.
+//! Retention: a thread removes the oldest scans after each seal, or the oldest pieces of a circular recording. A slow disk
+//! may delay it, but no recording.
 
 use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use fullbore_care::retention::{self, RetentionResult};
+use fullbore_core::manifest::Manifest;
 use fullbore_core::retention::RetentionRule;
 use fullbore_engine::recorder::Event;
 use fullbore_linux::clock::Clock;
 
+use crate::circular::Keeper;
+
+/// Time between two looks at the triggers of a circular recording.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// A thread that removes excess scans after each seal.
 pub struct RetentionThread {
-    sealed: Sender<()>,
+    sealed: Sender<Box<Manifest>>,
     told: Receiver<Event>,
     thread: JoinHandle<()>,
 }
@@ -21,9 +29,7 @@ pub struct RetentionThread {
 impl RetentionThread {
     /// Starts a retention thread for the store with these members.
     pub fn start(roots: Vec<PathBuf>, limit: RetentionRule) -> io::Result<Self> {
-        let (sealed, requested) = mpsc::channel();
-        let (tell, told) = mpsc::channel();
-        let work = move || {
+        Self::spawn(move |requested, tell| {
             let mut said = BTreeSet::new();
             while requested.recv().is_ok() {
                 // Several scans sealed meanwhile are handled together.
@@ -33,15 +39,48 @@ impl RetentionThread {
                     let _ = tell.send(event);
                 }
             }
-        };
-        let thread = std::thread::Builder::new().name("retention".into()).spawn(work)?;
+        })
+    }
+
+    /// Starts the thread of a circular recording: it keeps what triggers name, and removes the oldest pieces.
+    pub fn circular(mut keeper: Keeper) -> io::Result<Self> {
+        Self::spawn(move |sealed, tell| {
+            loop {
+                let ended = match sealed.recv_timeout(LOOK) {
+                    Ok(manifest) => {
+                        keeper.sealed(&manifest);
+                        sealed.try_iter().for_each(|manifest| keeper.sealed(&manifest));
+                        false
+                    }
+                    Err(RecvTimeoutError::Timeout) => false,
+                    Err(RecvTimeoutError::Disconnected) => true,
+                };
+                for event in keeper.step(ended) {
+                    // The receiver may be gone; the work is done all the same.
+                    let _ = tell.send(event);
+                }
+                if ended {
+                    return;
+                }
+            }
+        })
+    }
+
+    fn spawn(
+        work: impl FnOnce(Receiver<Box<Manifest>>, Sender<Event>) + Send + 'static,
+    ) -> io::Result<Self> {
+        let (sealed, requested) = mpsc::channel();
+        let (tell, told) = mpsc::channel();
+        let thread = std::thread::Builder::new()
+            .name("retention".into())
+            .spawn(move || work(requested, tell))?;
         Ok(Self { sealed, told, thread })
     }
 
     /// Reports a sealed scan to the thread.
-    pub fn scan_sealed(&self) {
+    pub fn scan_sealed(&self, manifest: &Manifest) {
         // A thread that failed has reported its error when it ended.
-        let _ = self.sealed.send(());
+        let _ = self.sealed.send(Box::new(manifest.clone()));
     }
 
     /// The events since the last call.
@@ -55,7 +94,7 @@ impl RetentionThread {
         let failed = self.thread.join().is_err();
         let mut told: Vec<Event> = self.told.iter().collect();
         if failed {
-            let text = "--keep: the thread that removes old scans failed".to_owned();
+            let text = "the thread that removes old scans failed".to_owned();
             told.push(Event::Warning { text });
         }
         told

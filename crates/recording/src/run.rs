@@ -59,8 +59,8 @@ pub(crate) fn tell_of(
     tell: &mut EventHandler<'_>,
 ) {
     let Some(retention) = retention else { return };
-    if matches!(event, Event::Sealed(_)) {
-        retention.scan_sealed();
+    if let Event::Sealed(sealed) = event {
+        retention.scan_sealed(&sealed.manifest);
     }
     retention.told().iter().for_each(tell);
 }

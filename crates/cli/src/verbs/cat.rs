@@ -1,6 +1,7 @@
 //! `fullbore cat`: a stream's bytes in order, to a pipe or a file.
 
-use std::io::{self, IsTerminal, Write};
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::ops::Range;
 use std::process::ExitCode;
 
@@ -75,22 +76,37 @@ pub struct Args {
     store: StoreArg,
 }
 
+impl Args {
+    /// The arguments for a part of a stream that may still be recorded.
+    pub(super) fn of_part(scan: String, from: Position, until: Position, store: StoreArg) -> Self {
+        let (from, until) = (Some(from), Some(until));
+        let (stream, no_fill, allow_damaged, follow) = (None, false, false, true);
+        Self { scan, stream, from, until, no_fill, allow_damaged, follow, store }
+    }
+}
+
 /// Runs the command.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
+    run_into(args, output, None)
+}
+
+/// Runs the command with a file in place of standard output.
+pub(super) fn run_into(args: Args, output: Output, file: Option<File>) -> anyhow::Result<ExitCode> {
     if DeviceEnd::is_meant(&args.scan) {
         let part = args.from.is_some() || args.until.is_some() || args.no_fill;
         anyhow::ensure!(
             !part && args.stream.is_none(),
             "a scan of a device is written whole: --stream, --from, --until and --no-fill are for a store"
         );
-        anyhow::ensure!(!args.follow, "--follow is for a scan of a store");
+        anyhow::ensure!(!args.follow, "only a scan of a store can be read while it is recorded");
         return super::device::cat(&args.scan, args.allow_damaged, output);
     }
     anyhow::ensure!(
-        !io::stdout().is_terminal(),
+        file.is_some() || !io::stdout().is_terminal(),
         "refusing to write a stream's bytes to a terminal: use a pipe or a file"
     );
     if Address::is_meant(&args.scan) {
+        anyhow::ensure!(file.is_none(), "a copy in an object store is not being recorded: use cat");
         return super::objects::cat(&args, output);
     }
     let (follower, named) = live_scan::open(&args.store.members()?, &args.scan)?;
@@ -104,7 +120,8 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         no_fill: args.no_fill,
         allow_damaged: args.allow_damaged,
         json: output.json,
-        out: Counted { out: io::stdout().lock(), bytes: 0 },
+        is_piped: file.is_none(),
+        out: Counted { out: file.map_or_else(stdout, |it| Box::new(BufWriter::new(it))), bytes: 0 },
         wrong: Vec::new(),
         bar,
     };
@@ -167,7 +184,9 @@ struct Writing<'a> {
     no_fill: bool,
     allow_damaged: bool,
     json: bool,
-    out: Counted<io::StdoutLock<'a>>,
+    /// True if the output is standard output, whose reader may go.
+    is_piped: bool,
+    out: Counted<Box<dyn Write + 'a>>,
     wrong: Vec<Diagnostic>,
     bar: ProgressBar,
 }
@@ -286,7 +305,7 @@ fn while_recorded(
             continue;
         }
         let over = !goes_on || status.is_over() || !args.follow || ends;
-        if over || is_unread(&io::stdout()) {
+        if over || (writing.is_piped && is_unread(&io::stdout())) {
             if !writing.wrong.is_empty() && follower.is_removed() {
                 output::say(format_args!("fullbore: {} was removed while it was read", args.scan));
             }
@@ -296,6 +315,10 @@ fn while_recorded(
         }
         live_scan::pause(&mut follower)?;
     }
+}
+
+fn stdout<'a>() -> Box<dyn Write + 'a> {
+    Box::new(io::stdout().lock())
 }
 
 /// True if the reader of the output has closed the pipe, which is detected without writing.

@@ -28,7 +28,9 @@ pub mod scan_arg;
 pub mod selftest;
 mod sending;
 pub mod simulate;
+pub mod snapshot;
 pub mod transfer;
+pub mod trigger;
 pub mod verify;
 pub mod watch;
 

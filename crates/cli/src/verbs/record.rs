@@ -11,7 +11,7 @@ use fullbore_core::affinity::{AffinityPolicy, SchedulingPolicy};
 use fullbore_core::endpoint::{FileTarget, Parameter, SAMPLE_PARAMETERS, UdpSource};
 use fullbore_core::panda::PandaSource;
 use fullbore_core::redundancy::Scheme;
-use fullbore_core::retention::RetentionRule;
+use fullbore_core::retention::{Retention, RetentionRule};
 use fullbore_core::units::ByteSize;
 use fullbore_engine::recorder::{Event, RecordingConfig};
 use fullbore_engine::sink::SinkConfig;
@@ -223,6 +223,14 @@ pub struct Args {
     /// their place. With `,copied` (500GB,copied), only scans go that a receipt proves to be on another host.
     #[arg(long, value_name = "SIZE|AGE[,copied]")]
     keep: Option<RetentionRule>,
+    /// Keep only the newest data, of a time or a size: 30min, 100GB. The recording is a series of short scans, its pieces,
+    /// whose oldest are removed. What a trigger names stays as a scan of its own: see --trigger and `fullbore trigger`.
+    #[arg(long, value_name = "TIME|SIZE")]
+    circular: Option<Retention>,
+    /// For --circular: let a datagram to a port, udp://HOST:PORT[?before=10s&after=5s], or a marker of `fullbore mark`,
+    /// marker:[?before=10s&after=5s], keep the data from before until after it; may be given several times.
+    #[arg(long, value_name = "ENDPOINT")]
+    trigger: Vec<String>,
     /// Protect against the loss of members: `mirror`, a copy of each chunk on another member, or `parity:K+M`, M parity
     /// chunks for K chunks, all on different members, so that any M of these can fail. Chunks stay plain files. Parity
     /// follows as chunks are complete, and is complete when the scan is sealed.
@@ -254,7 +262,8 @@ impl Args {
         let Self {
             cpus, place, priority, sync, to, forward, overwrite, flush, arm, reconnect, ..
         } = self;
-        let Self { keep, redundancy, new_member, clock_offset, clock_drift, quiet: _, .. } = self;
+        let Self { keep, circular, trigger, redundancy, new_member, .. } = self;
+        let Self { clock_offset, clock_drift, quiet: _, .. } = self;
         RecordingOptions {
             source,
             store: store.store,
@@ -282,6 +291,8 @@ impl Args {
             arm,
             reconnect,
             keep,
+            circular,
+            trigger,
             redundancy,
             new_member,
             clock_offset,
@@ -345,8 +356,7 @@ fn run_with(options: RecordingOptions, quiet: bool, output: Output) -> anyhow::R
     };
     default.as_ref().map(made).transpose()?;
     let members = config.members().to_vec();
-    let retention = options.keep.map(|keep| RetentionThread::start(members, keep)).transpose();
-    let retention = retention.context("starting the retention thread")?;
+    let retention = options.retention_thread(members).map_err(explained)?;
     record(with_measured(config), retention, output, quiet)
 }
 

@@ -163,6 +163,23 @@ pub enum OptionError {
     /// The directories of the store cannot be used.
     #[error(transparent)]
     Store(#[from] crate::store::StoreError),
+    /// A source of triggers cannot be used.
+    #[error("--trigger: {0}")]
+    Trigger(#[from] crate::circular::SourceError),
+    /// A trigger would keep more than the recording holds.
+    #[error(
+        "--trigger {text}: it keeps more before a trigger than --circular {} holds",
+        humantime::format_duration(*length)
+    )]
+    TriggerBeforeBegin {
+        /// The source.
+        text: String,
+        /// The length of the recording.
+        length: Duration,
+    },
+    /// The thread that removes old scans cannot start.
+    #[error("starting the retention thread: {0}")]
+    Retention(#[source] std::io::Error),
     /// A schedule is not a single recording.
     #[error("--schedule: its scans are recorded by a session")]
     Schedule,
@@ -176,6 +193,7 @@ impl Hint for OptionError {
         match self {
             Self::Endpoint { source, .. } | Self::Container(source) => source.hint(),
             Self::Store(error) => error.hint(),
+            Self::Trigger(error) => error.hint(),
             _ => None,
         }
     }

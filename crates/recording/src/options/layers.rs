@@ -4,17 +4,22 @@ use super::RecordingOptions;
 
 /// The groups of options that belong together, because they say the same thing or only have a meaning together. If an
 /// option of the upper layer excludes a group, all of it is left out of the lower layer.
-const STORE: &[&str] = &["store", "chunk", "keep", "redundancy", "new-member"];
+const STORE: &[&str] =
+    &["store", "chunk", "keep", "circular", "trigger", "redundancy", "new-member"];
 const TARGET: &[&str] = &["to", "overwrite", "flush"];
 const SCHEDULE: &[&str] = &["schedule", "station", "lead"];
+const CIRCULAR: &[&str] = &["circular", "trigger"];
+const OF_SERIES: &[&str] = &["keep", "redundancy", "scans", "duration", "bytes", "until"];
 const SINGLE: &[&str] = &["scan", "scans", "start", "duration", "bytes", "until"];
 
 /// Options, and the groups that they exclude. `overwrite` and `flush` only complete a target, and exclude nothing.
 const EXCLUDED: &[(&[&str], &[&[&str]])] = &[
     (&["to"], &[STORE, TARGET, SCHEDULE]),
     (&["store"], &[TARGET]),
-    (&["schedule"], &[SINGLE, TARGET]),
+    (&["schedule"], &[SINGLE, TARGET, CIRCULAR]),
     (SINGLE, &[SCHEDULE]),
+    (&["circular"], &[OF_SERIES, SCHEDULE]),
+    (OF_SERIES, &[CIRCULAR]),
     (&["cpus"], &[&["place"]]),
     (&["place"], &[&["cpus"]]),
 ];
@@ -75,7 +80,7 @@ fields! {
     session "session" scan "scan" schedule "schedule" station "station" lead "lead"
     scans "scans" start "start" duration "duration" bytes "bytes" until "until"
     buffer "buffer" chunk "chunk" capture_threads "capture-threads" cpus "cpus" place "place"
-    priority "priority" sync "sync" arm "arm" reconnect "reconnect" keep "keep"
+    priority "priority" sync "sync" arm "arm" reconnect "reconnect" keep "keep" circular "circular" trigger "trigger"
     redundancy "redundancy" new_member "new-member" clock_offset "clock-offset" clock_drift "clock-drift"
 }
 

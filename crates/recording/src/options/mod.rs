@@ -10,6 +10,7 @@
 //! Everything in it is optional. [`RecordingOptions::or`] lays one set over another, and [`RecordingOptions::resolve`]
 //! checks the result. An [`OptionError`] names the option that is to be changed.
 
+mod circular;
 mod clock;
 mod error;
 mod file;
@@ -27,7 +28,7 @@ use std::time::Duration;
 
 use fullbore_core::affinity::{AffinityPolicy, SchedulingPolicy};
 use fullbore_core::redundancy::Scheme;
-use fullbore_core::retention::RetentionRule;
+use fullbore_core::retention::{Retention, RetentionRule};
 use fullbore_core::units::ByteSize;
 use fullbore_time::Tai;
 use serde::Deserialize;
@@ -124,6 +125,13 @@ pub struct RecordingOptions {
     /// Default: all scans stay.
     #[serde(deserialize_with = "value::one")]
     pub keep: Option<RetentionRule>,
+    /// The time or the size of a circular recording: older data is removed while it goes on. Default: all data stays.
+    #[serde(deserialize_with = "value::one")]
+    pub circular: Option<Retention>,
+    /// The sources of triggers of a circular recording: `udp://HOST:PORT`, `marker:`. A trigger set as a file always
+    /// counts. Default: none.
+    #[serde(deserialize_with = "value::list")]
+    pub trigger: Vec<String>,
     /// The redundancy of a store: `mirror` or `parity:K+M`. Default: none.
     #[serde(deserialize_with = "value::one")]
     pub redundancy: Option<Scheme>,

@@ -14,6 +14,7 @@ use fullbore_linux::clock::Clock;
 
 use super::target::{Target, scan_of, session_of};
 use super::{OptionError, RecordingOptions};
+use crate::circular::piece_limit;
 use crate::store;
 
 /// The shortest sync interval: more frequent syncs would occupy the disk completely.
@@ -83,10 +84,23 @@ impl RecordingOptions {
     fn refuse_conflicts(&self) -> Result<(), OptionError> {
         let given = self.given();
         let is_given = |option: &str| given.contains(&option.trim_start_matches('-'));
-        let conflicts: [(&[&'static str], &'static str); 2] = [
+        let conflicts: [(&[&'static str], &'static str); 3] = [
             (
                 &["--scan", "--scans", "--start", "--duration", "--bytes", "--until", "--to"],
                 "--schedule",
+            ),
+            (
+                &[
+                    "--schedule",
+                    "--scans",
+                    "--duration",
+                    "--bytes",
+                    "--until",
+                    "--to",
+                    "--keep",
+                    "--redundancy",
+                ],
+                "--circular",
             ),
             (&["--place"], "--cpus"),
         ];
@@ -129,6 +143,16 @@ impl RecordingOptions {
                 "it sends frames on, and only udp:// sources have frames",
                 !self.forward.is_empty() && self.source.iter().any(|it| !it.starts_with("udp:")),
             ),
+            (
+                "--trigger",
+                "it is for --circular",
+                !self.trigger.is_empty() && self.circular.is_none(),
+            ),
+            (
+                "--circular",
+                "a PandA's acquisitions end by themselves",
+                self.circular.is_some() && pandas,
+            ),
             ("--flush", of_device, self.flush && !to),
         ];
         match idle.into_iter().find(|(.., idle)| *idle) {
@@ -144,7 +168,11 @@ impl RecordingOptions {
         sources: Vec<SourceConfig>,
     ) -> Result<RecordingConfig, OptionError> {
         let session = session_of(self.session.as_deref().unwrap_or_default())?;
-        let scans = scan_names(&session, self.scan.as_deref().unwrap_or_default(), self.scans())?;
+        let scans = match self.circular {
+            Some(_) => vec![self.first_piece()?],
+            None => scan_names(&session, self.scan.as_deref().unwrap_or_default(), self.scans())?,
+        };
+        self.trigger_sources()?;
         self.check_limits()?;
         self.check_series()?;
         self.when()?;
@@ -159,7 +187,9 @@ impl RecordingOptions {
             new_members: new_members.cloned().collect(),
             ..StoreConfig::new(members.to_vec())
         };
-        Ok(RecordingConfig::new(sources, SinkConfig::Store(store), scans))
+        let config = RecordingConfig::new(sources, SinkConfig::Store(store), scans);
+        let further_scans = if self.circular.is_some() { u64::MAX } else { 0 };
+        Ok(RecordingConfig { further_scans, ..config })
     }
 
     /// The number of scans of a series.
@@ -232,6 +262,9 @@ impl RecordingOptions {
                 limit.until = Some(limit.until.map_or(end, |until| until.min(end)));
                 limit.duration = None;
             }
+        }
+        if let Some(circular) = self.circular {
+            (limit.duration, limit.bytes) = piece_limit(circular);
         }
         let planned = match self.has_pandas() {
             true => Planned::default(),

@@ -104,7 +104,8 @@ impl Supervisor {
     /// Warns once, from the measured rate, that the disk set will be full before the recording ends.
     pub(super) fn judge_room(&mut self, progress: &Progress, tell: &mut EventHandler<'_>) {
         let Some(times) = self.short_of_room else { return };
-        let scans = self.plan.scan_count().unwrap_or(u64::MAX);
+        // A series without an end removes its oldest scans.
+        let scans = self.plan.scan_count().unwrap_or(self.begun as u64);
         let scans_left = scans.saturating_sub(self.begun as u64) as f64;
         let later = self.plan.limit.duration.map_or(0.0, |it| it.as_secs_f64() * scans_left);
         let left = progress.seconds_left.map(|left| left + later);
