@@ -21,10 +21,13 @@
 pub mod framed;
 pub mod hint;
 pub mod mark5b;
+pub mod packets;
 pub mod panda;
 pub mod pcap;
+pub mod rtp;
 pub mod samples;
 pub mod sequence;
+pub mod spead;
 pub mod vdif;
 pub mod vita49;
 

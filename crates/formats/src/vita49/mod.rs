@@ -10,14 +10,12 @@
 //! |---|---|
 //! | [`packet`] | the prologue, the payload and the trailer of any packet |
 //! | [`context`] | the fields of a context packet |
-//! | [`count`] | the index of a packet: its count modulo 16, extended by its time |
 //! | [`index`] | the packets of one kind and stream id, and the stream that stores them |
 //! | [`history`] | the values in context packets, and their changes |
 //! | [`difi`] | the rules that DIFI adds |
 //! | [`mod@write`] | packets of data, context and version |
 
 pub mod context;
-pub mod count;
 pub mod difi;
 pub mod history;
 pub mod index;
@@ -25,5 +23,4 @@ pub mod packet;
 pub mod write;
 
 pub use self::context::{Context, ContextError};
-pub use self::count::{Counted, PacketCounter};
 pub use self::packet::{ClassId, Fraction, Kind, Packet, PacketError, Prologue, Trailer};
