@@ -81,13 +81,15 @@ fn of_port(
         names.for_each(|(_, value)| value.push_str(&port.to_string()));
     }
     let mut udp = as_udp(&endpoint, port)?.remove(0);
+    if let SourceFormat::Packets { format, .. } = udp.format {
+        let what = format!(
+            "packets of {} are recorded from sockets, not from a packet capture: replay it with a tool such as tcpreplay",
+            format.kind().title()
+        );
+        return Err(Error::Together { what });
+    }
     if udp.threads == Threads::Split {
         let what = "`threads=split` is for sockets; for a packet capture leave it out, or list the threads";
-        return Err(Error::Together { what: what.into() });
-    }
-    if matches!(udp.format, SourceFormat::Vita49 { .. }) {
-        let what = "packets of VITA-49 are recorded from sockets, not from a packet capture: replay it with a tool such \
-                    as tcpreplay";
         return Err(Error::Together { what: what.into() });
     }
     endpoint.scheme = "pcap".into();
@@ -131,7 +133,7 @@ fn ports_with_frames(path: &Path, source: &UdpSource) -> Result<Vec<u16>, Error>
         what: format!("{} cannot be read: {error}", path.display()),
     })?;
     let carries = |flow: &Flow| match source.format {
-        SourceFormat::Raw | SourceFormat::Vita49 { .. } => true,
+        SourceFormat::Raw | SourceFormat::Packets { .. } => true,
         SourceFormat::Frames(kind) => {
             flow.format().is_some_and(|(found, numbered)| {
                 // Bytes that are stripped, and packets before segmentation, are left to the detection.
@@ -208,6 +210,7 @@ mod tests {
             ("file:x.pcap?port=5,5", "twice"),
             ("file:x.pcap?port=1-2000", "1024"),
             ("file:x.pcap?port=5&speed=7", "speed"),
+            ("file:x.pcap?port=5&format=spead", "tcpreplay"),
             ("file:/nonexistent/x.pcap", "cannot be read"),
         ] {
             let error = parse(text).unwrap_err().to_string();
