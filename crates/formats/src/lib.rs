@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 pub mod framed;
+pub mod framing;
 pub mod hint;
 pub mod mark5b;
 pub mod packets;

@@ -12,6 +12,7 @@ use fullbore_core::endpoint::{UdpTarget, thread_list};
 use fullbore_core::pattern::PatternSource;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_formats::framed::{FrameCodec, FrameKind};
+use fullbore_formats::packets::PacketKind;
 use fullbore_formats::sequence::Field;
 use fullbore_formats::vdif::{Header, Mode, station_number};
 use fullbore_linux::clock::Clock;
@@ -20,8 +21,8 @@ use fullbore_linux::stop_handle::StopHandle;
 use fullbore_replay::Progress;
 use fullbore_replay::pace::{CATCH_UP, Waiting};
 use fullbore_simulators::generate::{
-    Faults, Form, Generator, Pace, PayloadSource, Payloads, Plan, Report, Silence, StreamPlan,
-    Tally, Truth, VdifForm, at_rate, mark5b_template,
+    Faults, Form, Generator, Pace, PacketForm, PayloadSource, Payloads, Plan, Report, Silence,
+    StreamPlan, Tally, Truth, VdifForm, at_rate, mark5b_template,
 };
 use fullbore_time::Tai;
 
@@ -29,7 +30,7 @@ use super::sending;
 use crate::hint::explained;
 use crate::output::{FOUND, GOOD, Output, count};
 
-/// Send test streams to the network: VDIF with valid headers, or any datagrams.
+/// Send test streams to the network: VDIF, SPEAD or RTP with valid headers, or any datagrams.
 ///
 /// One stream goes to each port:
 ///
@@ -100,6 +101,9 @@ pub struct Args {
     /// The sequence number in raw datagrams: offset, width in bytes, le or be, for example 0:8:le.
     #[arg(long, value_name = "FIELD", help_heading = "Streams")]
     seq: Option<Field>,
+    /// Packets of each SPEAD heap. [default: 4]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20), help_heading = "Streams")]
+    heap: Option<u32>,
     /// Packet or sequence number of frame 0 of the first second.
     #[arg(
         long,
@@ -228,9 +232,20 @@ enum Format {
     Vtp,
     /// A Mark 5B frame each.
     Mark5b,
+    /// A packet of SPEAD-64-48 each.
+    Spead,
+    /// An RTP packet each.
+    Rtp,
     /// Anything, with a sequence number if asked for.
     Raw,
 }
+
+/// Bytes of a SPEAD packet: 48 before a payload of 8 KiB.
+const SPEAD_BYTES: u32 = 8240;
+/// Packets of a SPEAD heap.
+const HEAP_PACKETS: u32 = 4;
+/// Bytes of an RTP packet, which fits an Ethernet frame.
+const RTP_BYTES: u32 = 1452;
 
 /// The default mode, common in VLBI.
 const USUAL_MODE: &str = "VDIF_8000-2048-16-2";
@@ -403,8 +418,11 @@ fn faults(args: &Args) -> Faults {
 
 /// The form of the datagrams, and the frames per second of each thread.
 fn form(args: &Args, threads: u64) -> anyhow::Result<(Form, u64)> {
+    ensure!(args.format == Format::Spead || args.heap.is_none(), "--heap is for --format spead");
     let kind = match args.format {
         Format::Raw => return raw_form(args),
+        Format::Spead => return packet_form(args, PacketKind::Spead, SPEAD_BYTES),
+        Format::Rtp => return packet_form(args, PacketKind::Rtp, RTP_BYTES),
         Format::Vdif | Format::Vtp => FrameKind::Vdif,
         Format::Mark5b => FrameKind::Mark5b,
     };
@@ -467,6 +485,22 @@ fn form(args: &Args, threads: u64) -> anyhow::Result<(Form, u64)> {
     .template()
     .map_err(|why| anyhow!(why))?;
     Ok((Form::Frames { kind, template, packet_number }, frames_per_second))
+}
+
+fn packet_form(args: &Args, kind: PacketKind, usual_bytes: u32) -> anyhow::Result<(Form, u64)> {
+    let title = kind.title();
+    ensure!(args.mode.is_none(), "--mode speaks of VDIF, and not of {title}");
+    ensure!(args.sample.is_none(), "--sample is for VDIF, and not for {title}");
+    ensure!(
+        !args.psn && args.seq.is_none(),
+        "{title} has a count of its own: omit --psn and --seq"
+    );
+    let bytes = args.frame.unwrap_or(usual_bytes);
+    let packets = PacketForm::of(kind, bytes, args.heap.unwrap_or(HEAP_PACKETS))
+        .with_context(|| format!("packets of {bytes} bytes have no room behind their header"))?;
+    let payload = packets.payload_bytes();
+    let frames_per_second = rate_of(args, payload, 1)?.unwrap_or(nearest(USUAL_RATE, payload, 1));
+    Ok((Form::Packets(packets), frames_per_second))
 }
 
 fn raw_form(args: &Args) -> anyhow::Result<(Form, u64)> {
@@ -614,6 +648,8 @@ mod tests {
         assert_eq!((template.legacy(), template.frame_bytes()), (true, 5016));
         let raw = typed("--to udp://[::1]:1 --format raw --seq 0:8:le --frame 1312").unwrap();
         assert!(matches!(raw.streams[0].form, Form::Raw { frame_bytes: 1312, sequence: Some(_) }));
+        let spead = typed("--to udp://[::1]:1 --format spead --rate 8192kB/s --heap 16").unwrap();
+        assert_eq!(spead.streams[0].frames_per_second, 1000);
     }
 
     #[test]
@@ -632,6 +668,9 @@ mod tests {
             ("--to udp://[::1]:1 --threads 0,0", "twice"),
             ("--to udp://[::1]:1 --fps 0", "sends nothing"),
             ("--to udp://[::1]:1 --frame 8", "no room"),
+            ("--to udp://[::1]:1 --format rtp --frame 12", "no room"),
+            ("--to udp://[::1]:1 --format rtp --heap 3", "--format spead"),
+            ("--to udp://[::1]:1 --format spead --seq 0:8:le", "count of its own"),
             ("--to udp://[::1]:1 --frame 8033", "multiples of 8"),
             ("--to udp://[::1]:1 --edv 7", "EDV 0, 1, 2, 3, 4 or 0xAB"),
             ("--to udp://[::1]:1 --edv 0xAB --frame 8032", "10032 bytes"),

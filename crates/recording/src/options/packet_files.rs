@@ -8,8 +8,8 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use fullbore_core::endpoint::{Endpoint, Error, SourceFormat, Threads, UdpSource};
-use fullbore_engine::recorder::PacketFileSource;
 use fullbore_engine::recorder::packet_file::{Flow, flows};
+use fullbore_engine::recorder::{WaitingInput, WaitingSource};
 
 /// The most streams that a capture makes without a choice of ports.
 const MOST_STREAMS: usize = 32;
@@ -37,7 +37,7 @@ pub fn path_of(endpoint: &Endpoint) -> Result<PathBuf, Error> {
 }
 
 /// Reads one endpoint and makes a source of each of its ports. Without `port`, it reads the capture.
-pub fn parse(text: &str) -> Result<Vec<PacketFileSource>, Error> {
+pub fn parse(text: &str) -> Result<Vec<WaitingSource>, Error> {
     let endpoint: Endpoint = text.parse()?;
     let path = path_of(&endpoint)?;
     if let Some(name) = OF_SOCKETS.iter().find(|it| has(&endpoint, it)) {
@@ -74,7 +74,7 @@ fn of_port(
     path: &Path,
     port: u16,
     several: bool,
-) -> Result<PacketFileSource, Error> {
+) -> Result<WaitingSource, Error> {
     let mut endpoint = endpoint.clone();
     if several {
         let names = endpoint.parameters.iter_mut().filter(|(name, _)| name == "name");
@@ -95,7 +95,7 @@ fn of_port(
     endpoint.scheme = "pcap".into();
     endpoint.parameters.insert(0, ("port".into(), port.to_string()));
     udp.endpoint = endpoint;
-    Ok(PacketFileSource { path: path.to_owned(), udp })
+    Ok(WaitingSource { input: WaitingInput::PacketFile(path.to_owned()), udp })
 }
 
 /// Reads `46220`, `46220-46235`, or a list of these.
@@ -195,7 +195,10 @@ mod tests {
         let sources = parse("file:x.pcapng?port=5000-5001,7&format=vtp&name=sky").unwrap();
         let names: Vec<String> = sources.iter().map(|it| it.udp.name.to_string()).collect();
         assert_eq!(names, ["sky7", "sky5000", "sky5001"]);
-        assert!(sources.iter().all(|it| it.udp.packet_number && it.path == Path::new("x.pcapng")));
+        assert!(
+            sources.iter().all(|it| it.udp.packet_number
+                && it.input == WaitingInput::PacketFile("x.pcapng".into()))
+        );
         for source in sources {
             assert_eq!(parse(&source.udp.endpoint.to_string()), Ok(vec![source]));
         }

@@ -143,6 +143,10 @@ impl Maker {
                 let bytes = bytes.expect("there is room for the longest head");
                 Made { head: at + bytes, payload, from: 0, to: payloads.each() }
             }
+            Form::Packets(packets) => {
+                let bytes = packets.write(number, head);
+                Made { head: bytes, payload, from: 0, to: payloads.each() }
+            }
             Form::Raw { sequence: None, .. } => {
                 Made { head: 0, payload, from: 0, to: payloads.each() }
             }
@@ -197,6 +201,7 @@ impl Maker {
                 let header = FrameCodec::any_day(*kind).header_bytes(template);
                 header + if *packet_number { NUMBER_BYTES } else { 0 }
             }
+            Form::Packets(packets) => packets.head_bytes() as usize,
             Form::Raw { sequence, .. } => sequence.as_ref().map_or(0, Field::end),
         }
     }
@@ -212,6 +217,7 @@ impl Maker {
         let header_end = self.header_end();
         let (numbered, counted) = match &self.form {
             Form::Frames { packet_number, .. } => (*packet_number, true),
+            Form::Packets(_) => (false, true),
             Form::Raw { sequence, .. } => (false, sequence.is_some()),
         };
         match damage {
@@ -261,6 +267,10 @@ impl Maker {
         if let Form::Frames { kind: FrameKind::Vdif, template, .. } = &self.form {
             let station = header_end - template.header_bytes() + 12;
             head[station..station + 2].copy_from_slice(&(!template.station()).to_le_bytes());
+        }
+        if let Form::Packets(_) = &self.form {
+            // Neither format begins with a zero.
+            head[0] = 0;
         }
         let length = (amount >> 32) as usize % 1400;
         let tail = length.saturating_sub(HEAD_BYTES).min(payloads.each());

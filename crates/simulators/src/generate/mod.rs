@@ -11,6 +11,7 @@
 
 mod datagram;
 mod fault;
+mod packets;
 mod payload;
 mod port_sender;
 mod truth;
@@ -31,6 +32,7 @@ use fullbore_time::Tai;
 use serde::Serialize;
 
 pub use fault::{Damage, Error as FaultError, Faults, Silence};
+pub use packets::PacketForm;
 pub use payload::{PayloadSource, Payloads, SampleError};
 pub use truth::{Harm, Set, StreamTruth, Tally, Truth};
 
@@ -83,6 +85,8 @@ pub enum Form {
         /// True if a packet number precedes each frame (VTP).
         packet_number: bool,
     },
+    /// Packets that tell their stream and count.
+    Packets(PacketForm),
     /// Any other datagrams.
     Raw {
         /// The length of a datagram.
@@ -96,6 +100,7 @@ impl Form {
     fn frame_bytes(&self) -> u32 {
         match self {
             Form::Frames { kind, template, .. } => FrameCodec::any_day(*kind).frame_bytes(template),
+            Form::Packets(packets) => packets.head_bytes() + packets.payload_bytes(),
             Form::Raw { frame_bytes, .. } => *frame_bytes,
         }
     }
@@ -103,6 +108,7 @@ impl Form {
     fn payload_bytes(&self) -> u32 {
         match self {
             Form::Frames { template, .. } => template.payload_bytes(),
+            Form::Packets(packets) => packets.payload_bytes(),
             Form::Raw { frame_bytes, .. } => *frame_bytes,
         }
     }
@@ -116,7 +122,7 @@ impl Form {
     fn limits(&self) -> (u64, u16) {
         match self {
             Form::Frames { kind, .. } => (kind.most_frames(), kind.threads()),
-            Form::Raw { .. } => (1 << 24, 1),
+            Form::Packets(_) | Form::Raw { .. } => (1 << 24, 1),
         }
     }
 
@@ -124,6 +130,7 @@ impl Form {
         match self {
             Form::Frames { kind: FrameKind::Vdif, packet_number: true, .. } => "vtp",
             Form::Frames { kind, .. } => kind.name(),
+            Form::Packets(packets) => packets.kind().name(),
             Form::Raw { .. } => "raw",
         }
     }
@@ -417,9 +424,11 @@ impl Generator {
 /// The time of a stream's first frames if all begin at `start`.
 fn start_of(form: &Form, start: Tai, given: bool) -> Tai {
     match form {
-        // Raw datagrams carry no time within a second.
-        Form::Raw { .. } if !given => start.plus_ns(-start.0.rem_euclid(1_000_000_000)),
-        Form::Raw { .. } | Form::Frames { .. } => start,
+        // These carry no time within a second.
+        Form::Packets(_) | Form::Raw { .. } if !given => {
+            start.plus_ns(-start.0.rem_euclid(1_000_000_000))
+        }
+        Form::Packets(_) | Form::Raw { .. } | Form::Frames { .. } => start,
     }
 }
 
@@ -476,8 +485,8 @@ fn check(stream: &StreamPlan, payloads: &Payloads, faults: &Faults) -> Result<()
         );
     }
     match form {
-        Form::Raw { .. } if stream.threads.len() != 1 => {
-            return Err("raw datagrams have no threads".to_owned());
+        Form::Packets(_) | Form::Raw { .. } if stream.threads.len() != 1 => {
+            return Err(format!("{} datagrams have no threads", form.name()));
         }
         Form::Raw { frame_bytes, sequence: Some(field) } => {
             let most = datagram::HEAD_BYTES.min(*frame_bytes as usize);
@@ -485,7 +494,7 @@ fn check(stream: &StreamPlan, payloads: &Payloads, faults: &Faults) -> Result<()
                 return Err(format!("its number must end within the first {most} bytes"));
             }
         }
-        Form::Raw { sequence: None, .. } | Form::Frames { .. } => {}
+        Form::Raw { sequence: None, .. } | Form::Packets(_) | Form::Frames { .. } => {}
     }
     match stream.threads.iter().find(|thread| **thread >= threads) {
         Some(thread) => Err(format!("threads are numbered 0 to {}, not {thread}", threads - 1)),

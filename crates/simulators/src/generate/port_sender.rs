@@ -13,7 +13,7 @@ use fullbore_replay::{Progress, cpu_seconds};
 use fullbore_time::Tai;
 
 use super::datagram::{HEAD_BYTES, Made, Maker};
-use super::fault::{Event, FRAME_DAMAGES, FaultSchedule, RAW_DAMAGES, VDIF_DAMAGES};
+use super::fault::{Event, FRAME_DAMAGES, FaultSchedule, RAW_DAMAGES, RUBBISH, VDIF_DAMAGES};
 use super::payload::Payloads;
 use super::truth::{Done, StreamTruth, Tally};
 use super::{Faults, Form, Pace, Plan, StreamPlan, first_frame, start_of};
@@ -65,6 +65,8 @@ impl PortSender {
         let damages = match stream.form {
             Form::Frames { kind, .. } if kind.states_length() => VDIF_DAMAGES,
             Form::Frames { .. } => FRAME_DAMAGES,
+            Form::Packets(packets) if packets.states_length() => RAW_DAMAGES,
+            Form::Packets(_) => RUBBISH,
             Form::Raw { .. } => RAW_DAMAGES,
         };
         let places = plan.frames.map_or(u64::MAX, |frames| frames.saturating_mul(threads));
@@ -262,7 +264,7 @@ fn since_half_year(form: &Form, first: Second) -> Form {
             let template = template.with_reference_epoch(epoch).with_invalid(false);
             Form::Frames { kind: *kind, template, packet_number: *packet_number }
         }
-        raw @ Form::Raw { .. } => raw.clone(),
+        other @ (Form::Packets(_) | Form::Raw { .. }) => other.clone(),
     }
 }
 

@@ -188,7 +188,7 @@ pub struct StreamTruth {
     pub name: String,
     /// The destination.
     pub target: String,
-    /// `vdif`, `vtp` or `raw`.
+    /// `vdif`, `vtp`, `mark5b`, `spead`, `rtp` or `raw`.
     pub format: &'static str,
     /// Bytes of each frame.
     pub frame_bytes: u32,
