@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::{Args as Arguments, ValueEnum};
-use fullbore_core::endpoint::{UdpTarget, thread_list};
+use fullbore_core::endpoint::UdpTarget;
 use fullbore_core::pattern::PatternSource;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_formats::framed::{FrameCodec, FrameKind};
 use fullbore_formats::packets::PacketKind;
 use fullbore_formats::sequence::Field;
-use fullbore_formats::vdif::{Header, Mode, station_number};
+use fullbore_formats::vdif::{Header, Mode, station_number, thread_list};
 use fullbore_linux::clock::Clock;
 use fullbore_linux::place::PlaceError;
 use fullbore_linux::stop_handle::StopHandle;

@@ -8,7 +8,7 @@ use fullbore_formats::framed::FrameKind;
 use fullbore_formats::packets::PacketFormat;
 use fullbore_formats::sequence::Field;
 use fullbore_formats::spead::Divide;
-use fullbore_formats::vdif::Mode;
+use fullbore_formats::vdif::{Mode, thread_list};
 
 use super::error::together;
 use super::query::{Parameter, Query, parameter};
@@ -219,7 +219,7 @@ impl UdpSource {
 
     fn of_port(endpoint: Endpoint, address: SocketAddr, name: &str) -> Result<Self, Error> {
         let query = Query::with(&endpoint, Self::PARAMETERS, SAMPLE_PARAMETERS)?;
-        let (format, vtp) = query
+        let (mut format, vtp) = query
             .value("format", source_format)?
             .unwrap_or((SourceFormat::Frames(FrameKind::Vdif), false));
         let framed = format != SourceFormat::Raw;
@@ -229,7 +229,12 @@ impl UdpSource {
                 "the headers of VDIF frames describe the samples: omit `samples`",
             ));
         }
-        let format = divided(format, query.parsed("divide")?)?;
+        let divide: Option<Divide> = query.parsed("divide")?;
+        if let SourceFormat::Packets { format: PacketFormat::Spead(by), .. } = &mut format {
+            *by = divide.unwrap_or_default();
+        } else if divide.is_some() {
+            return Err(together("`divide` is for format=spead"));
+        }
         let packets = matches!(format, SourceFormat::Packets { .. });
         if let SourceFormat::Packets { format, .. } = format
             && let Some(name) = VDIF_ONLY.into_iter().find(|name| query.text(name).is_some())
@@ -339,58 +344,17 @@ impl fmt::Display for UdpSource {
 /// The parameters that packets with their own stream and count make needless.
 const VDIF_ONLY: [&str; 8] = ["psn", "seq", "threads", "frame", "fps", "rate", "mode", "fill"];
 
-/// VDIF threads have ten bits.
-const HIGHEST_THREAD: u16 = 1023;
-
-/// Reads `0-7,9`; no thread twice.
-pub fn thread_list(text: &str) -> Result<Vec<u16>, String> {
-    let bad = || format!("threads are numbers from 0 to {HIGHEST_THREAD}, such as 0-7,9");
-    let number = |text: &str| {
-        text.parse::<u16>().ok().filter(|&thread| thread <= HIGHEST_THREAD).ok_or_else(bad)
-    };
-    let mut threads = Vec::new();
-    for part in text.split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let range = number(first)?..=number(last)?;
-        if range.is_empty() {
-            return Err(bad());
-        }
-        for thread in range {
-            if threads.contains(&thread) {
-                return Err(format!("thread {thread} is listed twice"));
-            }
-            threads.push(thread);
-        }
-    }
-    Ok(threads)
-}
-
-fn packets(format: PacketFormat, difi: bool) -> SourceFormat {
-    SourceFormat::Packets { format, difi }
-}
-
-/// Adds the rule that divides SPEAD packets into streams.
-fn divided(format: SourceFormat, divide: Option<Divide>) -> Result<SourceFormat, Error> {
-    match (format, divide) {
-        (_, None) => Ok(format),
-        (SourceFormat::Packets { format: PacketFormat::Spead(_), .. }, Some(divide)) => {
-            Ok(packets(PacketFormat::Spead(divide), false))
-        }
-        _ => Err(together("`divide` is for format=spead")),
-    }
-}
-
 /// Reads the name of a format, and whether a packet number precedes its frames.
 fn source_format(value: &str) -> Result<(SourceFormat, bool), String> {
     let name = value.to_ascii_lowercase();
     match (name.as_str(), FrameKind::named(&name)) {
         ("vtp", _) => Ok((SourceFormat::Frames(FrameKind::Vdif), true)),
-        ("vita49" | "difi", _) => Ok((packets(PacketFormat::Vita49, name == "difi"), false)),
-        ("spead", _) => Ok((packets(PacketFormat::Spead(Divide::Not), false), false)),
-        ("rtp", _) => Ok((packets(PacketFormat::Rtp, false), false)),
         ("raw", _) => Ok((SourceFormat::Raw, false)),
         (_, Some(kind)) => Ok((SourceFormat::Frames(kind), false)),
         (_, None) => {
+            if let Some(format) = PacketFormat::named(&name) {
+                return Ok((SourceFormat::Packets { format, difi: name == "difi" }, false));
+            }
             let names: Vec<&str> = FrameKind::ALL.iter().map(|kind| kind.name()).collect();
             Err(format!("it is {}, vtp, vita49, difi, spead, rtp or raw", names.join(", ")))
         }

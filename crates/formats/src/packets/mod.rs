@@ -63,6 +63,16 @@ pub enum PacketFormat {
 }
 
 impl PacketFormat {
+    /// Returns the format of this name in `format=`.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "vita49" | "difi" => Some(Self::Vita49),
+            "spead" => Some(Self::Spead(Divide::Not)),
+            "rtp" => Some(Self::Rtp),
+            _ => None,
+        }
+    }
+
     /// Returns the format without the rule.
     pub fn kind(self) -> PacketKind {
         match self {
