@@ -64,7 +64,7 @@ def test_frames_that_the_digitiser_drops_are_missing(store):
     gaps = [(gap["first"], gap["count"], gap["cause"]) for gap in account["gaps"]]
     assert gaps == [(100, 10, "missing"), (1000, 1, "missing"), (2998, 1, "missing")]
     assert account["terms"]["written"] == len(sent)
-    assert recording.on_disk().bytes("rp") == raw
+    assert recording.on_disk().bytes() == raw
     assert f"ended the connection after {len(sent)} frames" in recording.last("warning")["text"]
     run("verify", recording.scan, "--store", store, code=INTACT)
 
@@ -81,14 +81,14 @@ def test_frames_behind_their_length_keep_their_lengths(store):
     raw = b"".join(struct.pack(">I", len(frame)) + frame for frame in frames)
     account, recording = record(in_pieces(raw, 3), store, "prefix=4:be&seq=0:8:le")
     assert (account["terms"]["written"], account["terms"]["missing"]) == (997, 3)
-    assert recording.on_disk().bytes("rp") == b"".join(frames)
+    assert recording.on_disk().bytes() == b"".join(frames)
 
 
 def test_a_counter_in_stripped_bytes_counts(store):
     frames = [struct.pack(">II", 7, n) + bytes([n % 256]) * 500 for n in range(1000) if n != 500]
     account, recording = record(frames, store, "frame=500&strip=8&seq=4:4:be&fill=omit")
     assert (account["terms"]["written"], account["terms"]["missing"]) == (999, 1)
-    assert recording.on_disk().bytes("rp") == b"".join(frame[8:] for frame in frames)
+    assert recording.on_disk().bytes() == b"".join(frame[8:] for frame in frames)
 
 
 def test_a_connection_that_ends_within_a_frame_keeps_the_frames_before(store):
@@ -100,7 +100,7 @@ def test_a_connection_that_ends_within_a_frame_keeps_the_frames_before(store):
 
 def test_a_length_that_no_frame_has_ends_the_recording_with_the_reason(store):
     frames = [struct.pack("<I", LENGTH) + frame(n) for n in range(100)]
-    account, recording = record([*frames, b"\xff\xff\xff\xff"], store, "prefix=4:le&seq=0:8:le", code=FOUND)
+    account, recording = record([*frames, b"\xff\xff\xff\xff"], store, "prefix=4:le&seq=0:8:le", code=REFUSED)
     assert account["terms"]["written"] == 100
     assert "a frame of 4294967295 bytes" in recording.last("warning")["text"]
 

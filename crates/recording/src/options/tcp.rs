@@ -33,8 +33,9 @@ pub(super) fn parse(text: &str) -> Result<WaitingSource, Error> {
     let given = socket.parameters.iter().position(|(name, _)| name == "prefix");
     let prefix = given.map(|place| socket.parameters.remove(place).1);
     let prefix = prefix.map(|text| read_prefix(&text)).transpose()?;
+    let is_raw = socket.parameters.contains(&("format".into(), "raw".into()));
     // Frames behind their lengths may differ.
-    if prefix.is_some() && !has("frame") && !has("mode") {
+    if prefix.is_some() && is_raw && !has("frame") {
         socket.parameters.push(("frame".into(), "varying".into()));
     }
     let mut udp = UdpSource::expand(&socket)?.remove(0);
