@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use fullbore_formats::framing::{Framing, LONGEST_FRAME};
+use fullbore_formats::framing::{Framing, FramingError, LONGEST_FRAME};
 use fullbore_linux::sys::receive::Received;
 
 use super::input::DatagramInput;
@@ -37,6 +37,8 @@ pub struct TcpInput {
     /// The end of the last of them.
     framed: usize,
     frames: u64,
+    /// A length after the last frame that no frame has.
+    failed: Option<FramingError>,
     ended: bool,
     emptied: bool,
     told: bool,
@@ -66,6 +68,7 @@ impl TcpInput {
             queue: VecDeque::new(),
             framed: 0,
             frames: 0,
+            failed: None,
             ended: false,
             emptied: false,
             told: false,
@@ -135,19 +138,24 @@ impl DatagramInput for TcpInput {
         if !self.queue.is_empty() || self.ended {
             return Ok(());
         }
+        // The frames before a wrong length have been received by now.
+        if let Some(error) = self.failed {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+        }
         self.read()?;
-        while let Some(frame) = self
-            .framing
-            .next(&self.buffer[self.framed..self.filled])
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?
-        {
+        self.failed = loop {
+            let frame = match self.framing.next(&self.buffer[self.framed..self.filled]) {
+                Ok(Some(frame)) => frame,
+                Ok(None) => break None,
+                Err(error) => break Some(error),
+            };
             let start = self.framed;
             self.framed += frame.end;
             // A length of zero keeps the connection alive.
             if !frame.is_empty() {
                 self.queue.push_back(start + frame.start..start + frame.end);
             }
-        }
+        };
         Ok(())
     }
 
@@ -221,8 +229,7 @@ mod tests {
     #[test]
     fn frames_behind_their_lengths_are_received_up_to_a_wrong_length() {
         let framing = Framing::prefixed("2:be").unwrap();
-        let (frames, result, warnings) =
-            received(framing, &[b"\0\x03abc\0\0\0", b"\x01d", b"\xFF\xFF"]);
+        let (frames, result, warnings) = received(framing, &[b"\0\x03abc\0\0\0", b"\x01d\xFF\xFF"]);
         assert_eq!(frames, [&b"abc"[..], b"d"]);
         assert!(result.unwrap_err().to_string().contains("65535 bytes"));
         assert!(warnings.is_empty());
