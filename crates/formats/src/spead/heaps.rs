@@ -97,15 +97,9 @@ impl HeapCounter {
 
     /// The index of the first packet of a heap of which none was seen.
     fn begin(&self, packet: &Packet<'_>, shape: &Shape) -> (i128, bool) {
-        let of = |heap: &Heap| (ahead(heap.count, packet), *heap);
-        let (mut before, mut after): (Option<(i64, Heap)>, Option<(i64, Heap)>) = (None, None);
-        for (ahead, heap) in self.heaps.iter().map(of) {
-            if ahead > 0 && before.is_none_or(|(least, _)| ahead < least) {
-                before = Some((ahead, heap));
-            } else if ahead < 0 && after.is_none_or(|(most, _)| ahead > most) {
-                after = Some((ahead, heap));
-            }
-        }
+        let all = || self.heaps.iter().map(|heap| (ahead(heap.count, packet), *heap));
+        let before = all().filter(|(ahead, _)| *ahead > 0).min_by_key(|(ahead, _)| *ahead);
+        let after = all().filter(|(ahead, _)| *ahead < 0).max_by_key(|(ahead, _)| *ahead);
         let usual = i128::from(self.usual.unwrap_or(shape.packets()));
         match (before, after) {
             (Some((ahead, heap)), _) => {
