@@ -843,7 +843,7 @@ impl Port {
                 SourceFormat::Packets { format, .. } => {
                     let title = format.kind().title();
                     let hint = format!("If this is not {title}, use ?format=raw");
-                    (format!("a packet of {title}"), hint.into())
+                    (format!("a packet of {title}"), hint)
                 }
                 SourceFormat::Raw => {
                     ("a frame as described".into(), "Check frame= and strip= of this source".into())
