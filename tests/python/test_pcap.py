@@ -8,8 +8,10 @@ import time
 from datetime import datetime, timedelta
 
 import pytest
+import wire
 from baseband import vdif
-from fullbore import AS_SEALED, REFUSED, Recording, accounts, balanced, free_port, generate, run, text
+from fullbore import AS_SEALED, FOUND, GOOD, REFUSED, Recording, accounts, ask, balanced, free_port, generate, run, text
+from wire import Listener
 
 FRAME, FPS = 1032, 4000
 QUERY = f"format=vdif&frame={FRAME}&fps={FPS}"
@@ -282,3 +284,59 @@ def test_a_source_waits_while_no_block_is_free(store, tmp_path):
     sealed, _ = recorded(f"file:{path}?port=5000&{QUERY}", store, options=["--buffer", "16MiB"])
     (account,) = accounts(sealed).values()
     assert (account["terms"]["written"], account["terms"]["overrun"]) == (60_000, 0)
+
+
+def test_threads_of_a_capture_are_split_into_streams(store, tmp_path):
+    """More streams than usual, in little memory: each holds blocks while the others are read."""
+    threads = 24
+    frames = [wire.Vdif(second=1000 + n // FPS, number=n % FPS, thread=t).frame() for n in range(1000) for t in range(threads)]
+    lost = {(100, 3), (101, 3), (900, 20)}
+    kept = [frame for n, frame in enumerate(frames) if divmod(n, threads) not in lost]
+    path = write_pcap(tmp_path / "x.pcap", [ethernet(udp(frame, 5000)) for frame in kept])
+    source = f"file:{path}?format=vdif&threads=split&name=rx&fps={FPS}"
+    sealed, recording = recorded(source, store, options=["--buffer", "16MiB"])
+    told = {name: balanced(account) for name, account in accounts(sealed).items()}
+    assert told.keys() == {f"rxt{thread}" for thread in range(threads)}
+    for thread in range(threads):
+        terms = told[f"rxt{thread}"]["terms"]
+        missing = {3: 2, 20: 1}.get(thread, 0)
+        assert (terms["expected"], terms["missing"], terms["overrun"]) == (1000, missing, 0), thread
+    own = b"".join(frame for n, frame in enumerate(frames) if n % threads == 5)
+    assert recording.on_disk().bytes("rxt5") == own
+
+
+@pytest.mark.parametrize("ports", [(5000, 6000), (6000,)])
+def test_a_capture_is_played_with_its_times(ports, tmp_path):
+    """Two ports take turns, a quarter of a millisecond apart; all go to one port, each in its order."""
+    payloads = [struct.pack(">I", n) + bytes(20 + 5 * n % 900) for n in range(400)]
+    packets = [ethernet(udp(payload, (5000, 6000)[n % 2])) for n, payload in enumerate(payloads)]
+    path = write_pcap(tmp_path / "x.pcap", packets)
+    query = "" if len(ports) == 2 else f"?port={ports[0]}"
+    with Listener() as listener:
+        told = play_told(f"file:{path}{query}", "--gentle", "--to", f"udp://127.0.0.1:{listener.port}")
+    sent = [payload for n, payload in enumerate(payloads) if (5000, 6000)[n % 2] in ports]
+    for turn in (0, 1):
+        of_port = lambda datagrams: [it for it in datagrams if it[3] % 2 == turn]
+        assert of_port(listener.received) == of_port(sent)
+    assert told["frames"] == len(listener.received) and told["frames"] == len(sent) and 0.09 < told["due_seconds"] < 0.11
+    assert [stream["name"] for stream in told["streams"]] == [str(port) for port in ports]
+
+
+def play_told(*words):
+    """The report of `play`. Exit code 1 means that a busy machine did not keep the timing."""
+    return ask("play", *words, code=(GOOD, FOUND))
+
+
+def test_cut_packets_of_a_capture_are_not_played_and_told(tmp_path):
+    path = write_pcap(tmp_path / "x.pcap", [ethernet(udp(bytes(length), 5000)) for length in (40, 500, 41)], snap=200)
+    with Listener() as listener:
+        told = ask("play", f"file:{path}", "--to", f"udp://127.0.0.1:{listener.port}", code=FOUND)
+    assert [len(datagram) for datagram in listener.received] == [40, 41]
+    (stream,) = told["streams"]
+    assert "1 datagrams are cut by the snapshot length" in stream["losses"][0]
+
+
+def test_a_parameter_of_sources_is_refused_when_a_capture_is_played(tmp_path):
+    path = write_pcap(tmp_path / "x.pcap", [ethernet(udp(bytes(40), 5000))])
+    told = run("play", f"file:{path}?format=vdif", "--to", "udp://127.0.0.1:9", code=REFUSED)
+    assert "no parameter but `port`" in text(told.stderr)

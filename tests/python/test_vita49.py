@@ -8,7 +8,9 @@ import subprocess
 
 import pytest
 import wire
-from fullbore import AS_SEALED, INTACT, Recording, accounts, balanced, free_port, play, run, text
+from fullbore import AS_SEALED, FOUND, GOOD, INTACT, Recording, accounts, ask, balanced, free_port, generate, play, run, text
+from test_documents import schema
+from wire import Listener
 
 RATE, SAMPLES, START = 1_000_000, 360, 1_790_000_000
 DATA, CONTEXT, EXTENSION = 1, 4, 5
@@ -133,6 +135,163 @@ def test_info_lists_the_values_of_context_and_their_changes(store):
     assert {"RF 1575420000 Hz", "bandwidth 800000 Hz", "reference level -4 dBm", "gain 6 dB"} < set(told[0])
 
 
+def test_the_manifest_lists_context_of_each_scan_with_its_time(store):
+    frequencies = [RATE] * 2 + [2 * RATE] * 2
+    sent = [context(n * 1000, n, rate=rate) for n, rate in enumerate(frequencies)]
+    _, recording = record([*(data(n) for n in range(20)), *sent, context(0, 0, ident=0xAB)], store)
+    manifest = recording.on_disk().document("manifest.json", "rx-context")
+    schema("manifest").validate(manifest)
+    listed = {stream["name"]: stream.get("context") for stream in manifest["streams"]}
+    assert listed["rx-00000001"] is None
+    changes = listed["rx-context"]["changes"]
+    told = [(change["stream_id"], change["sample_rate_hz"], change["time"][:23]) for change in changes]
+    assert told == [
+        ("00000001", RATE, "2026-09-21T14:13:20.000"),
+        ("00000001", 2 * RATE, "2026-09-21T14:13:20.720"),
+        ("000000ab", RATE, "2026-09-21T14:13:20.000"),
+    ]
+    first = {"rf_frequency_hz": 1_575_420_000, "bandwidth_hz": 800_000, "reference_level_dbm": -4, "gain_db": 6}
+    assert first.items() <= changes[0].items() and changes[0]["payload_format"] == "A00003CF00000000"
+
+
+def test_what_is_played_is_what_was_recorded_with_its_gaps(store):
+    sent = [data(n) for n in range(300) if not 100 <= n < 133]
+    sent[50:50] = [context(n, n) for n in range(3)]
+    _, recording = record(sent, store)
+    with Listener() as listener:
+        play(recording.scan, "--store", store, "--to", f"udp://127.0.0.1:{listener.port}")
+    of_kind = lambda packets, kind: [packet for packet in packets if packet[0] >> 4 == kind]
+    assert len(listener.received) == len(sent)
+    for kind in (DATA, CONTEXT):
+        assert of_kind(listener.received, kind) == of_kind(sent, kind)
+
+
+FAULTS = {"drop": 0.05, "drop_run": 20, "duplicate": 0.01, "reorder": 0.01, "reorder_distance": 3}
+
+
+def runs_of(account, cause):
+    """The frames that are missing by one cause, from the first packet on."""
+    found = [(gap["first"], gap["count"]) for gap in account["gaps"] if gap["cause"] == cause]
+    return {first + n for first, count in found for n in range(count)}
+
+
+def places(runs):
+    return {first + n for first, count in runs["runs"] for n in range(count)}
+
+
+@pytest.mark.parametrize("form", ["vita49", "difi"])
+def test_generated_packets_are_counted_as_the_truth_says(form, store, tmp_path):
+    port = free_port()
+    query = f"format={form}&name=rx"
+    with Recording(f"udp://127.0.0.1:{port}?{query}", store=store) as recording:
+        (truth,) = generate(
+            port, format=form, stream_id="cafe0002", frame=1028, fps=4000, frames=4000, seed=2, gentle=True,
+            truth=tmp_path / "truth.json", **FAULTS,
+        )  # fmt: skip
+    told = accounts(recording.stop(AS_SEALED))
+    account, tally = balanced(told["rx-cafe0002"]), truth["port"]
+    assert (account["terms"]["written"], account["counted_by"]) == (tally["sent"], "frame-time")
+    first, last = tally["first_sent"], tally["last_sent"]
+    assert runs_of(account, "missing") == {place for place in places(tally["dropped"]) if first < place < last}
+    assert account["duplicates"] == len(tally["duplicated"]) and account["reordered"] > 0
+    assert account["disagreements"] == 0
+    assert told["rx-context"]["terms"]["written"] == tally["beside"] == (11 if form == "difi" else 10)
+    assert ask("verify", recording.scan, "--store", store, code=INTACT)["findings"] == []
+    listed = recording.on_disk().document("manifest.json", "rx-context")["streams"]
+    (change,) = next(stream for stream in listed if stream["name"] == "rx-context")["context"]["changes"]
+    assert change["sample_rate_hz"] == 4000 * (1028 - (28 if form == "difi" else 20)) / 4
+    assert (change["rf_frequency_hz"], change["stream_id"]) == (1_420_405_752, "cafe0002")
+
+
+def test_generated_packets_that_are_damaged_are_counted(store, tmp_path):
+    port = free_port()
+    with Recording(f"udp://127.0.0.1:{port}?format=difi&name=rx", store=store) as recording:
+        (truth,) = generate(
+            port, format="difi", frame=1028, fps=4000, frames=2000, seed=3, gentle=True, damage=0.05,
+            truth=tmp_path / "truth.json",
+        )  # fmt: skip
+    account = balanced(accounts(recording.stop(AS_SEALED))["rx-00000001"])
+    harms = truth["port"]["damaged"]
+    readable = sum(harm["readable"]["count"] for harm in harms.values())
+    unreadable = sum(harm["unreadable"]["count"] for harm in harms.values())
+    terms = account["terms"]
+    assert readable > 20 and unreadable > 5 and truth["port"]["rubbish"] > 5
+    assert (terms["damaged"], terms["missing"]) == (readable, unreadable)
+
+
+@pytest.mark.skipif(not shutil.which("tshark"), reason="tshark is not installed")
+@pytest.mark.parametrize("form", ["vita49", "difi"])
+def test_tshark_reads_generated_packets(form, tmp_path):
+    with Listener() as listener:
+        generate(
+            listener.port, format=form, frame=228, fps=999, frames=999, stream_id="ab", gentle=True,
+            start="2026-09-21T14:13:20Z",
+        )  # fmt: skip
+    fields = ["vrt.type", "vrt.seq", "vrt.len", "vrt.sid", "vrt.ts_int", "vrt.ts_frac_picosecond", "vrt.oui", "_ws.malformed"]
+    told = tshark(listener.received, fields, tmp_path)
+    assert {(line[3], line[-1]) for line in told} == {("0x000000ab", "")}
+    ouis = {line[6] and int(line[6], 0) for line in told}
+    assert ouis == ({0x6A621E} if form == "difi" else {""})
+    of_kind = {kind: [line for line in told if int(line[0]) == kind] for kind in (DATA, CONTEXT, EXTENSION)}
+    assert len(of_kind[CONTEXT]) == 10 and len(of_kind[EXTENSION]) == (1 if form == "difi" else 0)
+    assert [int(line[2]) for line in of_kind[CONTEXT]] == [27 if form == "difi" else 25] * 10
+    for n, (_, count, words, _, second, part, *_) in enumerate(of_kind[DATA]):
+        assert (int(count), int(words), int(second)) == (n % 16, 57, START)
+        assert int(part) == n * 10**12 // 999
+    assert len(of_kind[DATA]) == 999
+
+
+@pytest.mark.skipif(not shutil.which("tshark"), reason="tshark is not installed")
+def test_a_scan_becomes_a_capture_that_tshark_reads_and_that_is_recorded_again(store, tmp_path):
+    sent = [data(n, ident) for n in range(200) if n not in range(60, 80) for ident in (1, 2)]
+    live, recording = record([*sent, *(context(n, n) for n in range(3))], store)
+    path = tmp_path / "out.pcapng"
+    ask("convert", f"store:{recording.scan}", f"pcapng:{path}", "--store", store, code=(GOOD, FOUND))
+    (port,) = ask("info", f"file:{path}", code=GOOD)["ports"]
+    assert (port["datagrams"], port["format"]) == (len(sent) + 3, "difi")
+    command = ["tshark", "-r", path, "-d", f"udp.port=={port['port']},vrt", "-T", "fields", "-e", "vrt.type", "-e", "vrt.sid"]
+    told = subprocess.run(command, capture_output=True, check=True, text=True).stdout.split()
+    assert told.count("4") == 3 and told.count("1") == len(sent) and told.count("0x00000002") == len(sent) // 2
+    other = tmp_path / "other"
+    other.mkdir()
+    with Recording(f"file:{path}?format=vita49&name=rx", store=other, scan="two") as again:
+        told = accounts(again.sealed(AS_SEALED))
+    for name, account in live.items():
+        assert told[f"rx-{name}"]["terms"] == account["terms"], name
+
+
+@pytest.mark.parametrize("query", ["format=difi&port=4991", "format=vita49"])
+def test_the_account_of_a_capture_is_that_of_the_live_recording(query, store, tmp_path):
+    lost = {*range(50, 66), 120}
+    sent = [data(n, ident) for n in range(300) if n not in lost for ident in (1, 2)]
+    sent[100:100] = [context(n, n) for n in range(3)]
+    path = tmp_path / "x.pcap"
+    path.write_bytes(pcap_of(sent))
+    live, first = record(sent, store)
+    other = tmp_path / "other"
+    other.mkdir()
+    with Recording(f"file:{path}?{query}&name=rx", store=other, scan="two") as again:
+        told = accounts(again.sealed(AS_SEALED))
+    told = {name.removeprefix("rx-"): balanced(account) for name, account in told.items()}
+    assert told.keys() == live.keys() == {"00000001", "00000002", "context"}
+    for name, account in told.items():
+        assert (account["terms"], account["gaps"]) == (live[name]["terms"], live[name]["gaps"])
+        assert again.on_disk().bytes(f"rx-{name}") == first.on_disk().bytes(f"rx-{name}")
+    assert told["00000001"]["terms"]["missing"] == 17 and told["00000001"]["terms"]["overrun"] == 0
+    (port,) = ask("info", f"file:{path}", code=GOOD)["ports"]
+    assert (port["port"], port["format"]) == (4991, "difi")
+
+
+def test_packets_that_were_captured_before_segmentation_are_split(store, tmp_path):
+    sent = [data(n) for n in range(120)]
+    path = tmp_path / "x.pcap"
+    path.write_bytes(pcap_of([b"".join(sent[at : at + 20]) for at in range(0, 120, 20)]))
+    with Recording(f"file:{path}?format=vita49&port=4991&name=rx", store=store) as recording:
+        account = accounts(recording.sealed(AS_SEALED))["rx-00000001"]
+    assert account["terms"]["written"] == account["terms"]["expected"] == 120
+    assert recording.on_disk().bytes("rx-00000001") == b"".join(sent)
+
+
 def pcap_of(packets):
     """A capture file with these packets in UDP datagrams to port 4991."""
     made = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65_535, 101)
@@ -152,19 +311,24 @@ def packets_of(raw):
         raw = raw[length:]
 
 
+def tshark(packets, fields, tmp_path):
+    """What tshark reads: a list of these fields for each packet."""
+    path = tmp_path / "all.pcap"
+    path.write_bytes(pcap_of(packets))
+    command = ["tshark", "-r", path, "-d", "udp.port==4991,vrt", "-T", "fields"]
+    command += [word for field in fields for word in ("-e", field)]
+    told = subprocess.run(command, capture_output=True, check=True, text=True).stdout.splitlines()
+    return [line.split("\t") for line in told]
+
+
 @pytest.mark.skipif(not shutil.which("tshark"), reason="tshark is not installed")
 def test_tshark_reads_the_recorded_packets(store, tmp_path):
     marks = {5: 0x40041000 | 1 << 24}
     sent = [data(n, ident=0xAB, trailer=marks.get(n, 0x40040000)) for n in range(40)]
     _, recording = record([*sent, context(40, 3, ident=0xAB)], store)
     recorded = [*packets_of(recording.on_disk().bytes("rx-000000ab")), *packets_of(recording.on_disk().bytes("rx-context"))]
-    path = tmp_path / "all.pcap"
-    path.write_bytes(pcap_of(recorded))
     fields = ["type", "seq", "len", "sid", "ts_int", "ts_frac_picosecond", "sampleloss"]
-    command = ["tshark", "-r", path, "-d", "udp.port==4991,vrt", "-T", "fields"]
-    command += [word for field in fields for word in ("-e", f"vrt.{field}")]
-    told = subprocess.run(command, capture_output=True, check=True, text=True).stdout.splitlines()
-    told = [line.split("\t") for line in told]
+    told = tshark(recorded, [f"vrt.{field}" for field in fields], tmp_path)
     assert len(told) == 41
     for n, (kind, count, _, ident, second, part, lost) in enumerate(told[:40]):
         assert (int(kind), int(count), int(ident, 16)) == (DATA, n % 16, 0xAB)

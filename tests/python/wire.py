@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -32,6 +33,29 @@ def send(datagrams: Iterable[bytes], port, host="127.0.0.1", pause=2e-5, **optio
             due += pause
             wait_until(due)
     return sent
+
+
+class Listener:
+    """Receives all datagrams to a port."""
+
+    def __enter__(self):
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
+        self.socket.bind(("127.0.0.1", 0))
+        self.port = self.socket.getsockname()[1]
+        self.received = []
+        self.thread = threading.Thread(target=self._receive)
+        self.thread.start()
+        return self
+
+    def _receive(self):
+        while (packet := self.socket.recv(65_536)) != b"end":
+            self.received.append(packet)
+
+    def __exit__(self, *_):
+        self.socket.sendto(b"end", self.socket.getsockname())
+        self.thread.join()
+        self.socket.close()
 
 
 def wait_until(due):

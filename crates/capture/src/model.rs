@@ -722,6 +722,7 @@ fn check_datagrams(bench: &Bench) {
             | CaptureEvent::Unrecognised { .. }
             | CaptureEvent::Source(_)
             | CaptureEvent::Described { .. }
+            | CaptureEvent::Context { .. }
             | CaptureEvent::Closed { .. }
             | CaptureEvent::Exhausted { .. }
             | CaptureEvent::Done => {}

@@ -12,10 +12,12 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
 use fullbore_core::account::Layer;
-use fullbore_core::endpoint::UdpSource;
+use fullbore_core::endpoint::{SourceFormat, UdpSource};
+use fullbore_formats::packets::PacketFormat;
 use fullbore_formats::pcap::{
     Content, Datagram, Decoder, Fragments, Item, Joined, LONGEST_BLOCK, Packet, Step, parse,
 };
+use fullbore_formats::vita49::Prologue;
 use fullbore_linux::sys::receive::Received;
 use fullbore_time::Tai;
 
@@ -276,6 +278,10 @@ impl FileInput {
             let bytes = strip + frame_bytes as usize;
             return (payload.len() > bytes).then_some(bytes);
         }
+        if matches!(self.source.format, SourceFormat::Packets { format: PacketFormat::Vita49, .. })
+        {
+            return packet_segment(payload.get(strip..)?).filter(|_| strip == 0);
+        }
         if payload.len() <= LONGEST_OF_NETWORK || strip > 0 {
             return None;
         }
@@ -284,6 +290,15 @@ impl FileInput {
             _ => None,
         }
     }
+}
+
+/// Returns the length of each packet of VITA-49, if a payload holds several and nothing else: all have that of the first,
+/// and the last one may be shorter.
+fn packet_segment(payload: &[u8]) -> Option<usize> {
+    let length = |packet: &[u8]| Prologue::read(packet).ok().map(|it| 4 * usize::from(it.words));
+    let segment = length(payload).filter(|segment| *segment < payload.len())?;
+    let mut packets = payload.chunks(segment);
+    packets.all(|packet| length(packet) == Some(packet.len())).then_some(segment)
 }
 
 impl DatagramInput for FileInput {
@@ -384,5 +399,32 @@ impl DatagramInput for FileInput {
             ));
         }
         self.file.take_warnings()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A data packet of this many words, with a stream id.
+    fn packet(words: u8) -> Vec<u8> {
+        let mut packet = vec![0; 4 * usize::from(words)];
+        (packet[0], packet[3], packet[7]) = (0x10, words, 5);
+        packet
+    }
+
+    #[test]
+    fn several_packets_in_one_datagram_are_split_and_damaged_ones_are_not() {
+        let several = [packet(9), packet(9), packet(4)].concat();
+        assert_eq!(packet_segment(&several), Some(36));
+        assert_eq!(packet_segment(&packet(9)), None);
+        assert_eq!(packet_segment(&[packet(9), packet(12)].concat()), None);
+        assert_eq!(packet_segment(&[packet(4), packet(9)].concat()), None);
+        for extra in 1..64 {
+            assert_eq!(packet_segment(&[packet(9), vec![0xA5; extra]].concat()), None);
+        }
+        for cut in 1..several.len() {
+            assert_eq!(packet_segment(&several[..cut]).is_some(), cut == 72, "{cut}");
+        }
     }
 }

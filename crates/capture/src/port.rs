@@ -373,9 +373,9 @@ impl Port {
         &self.source
     }
 
-    /// The place in the manifest.
-    pub fn number(&self) -> u16 {
-        self.number
+    /// The place in the manifest; `None` if its streams are named as they appear.
+    pub fn number(&self) -> Option<u16> {
+        (!self.splits()).then_some(self.number)
     }
 
     /// Where its datagrams come from.
@@ -395,7 +395,8 @@ impl Port {
         let longest =
             if geometry.frame_bytes == 0 { 1 << 16 } else { geometry.frame_bytes as usize };
         let batch = (MOST_MESSAGES * longest).div_ceil(geometry.block_bytes as usize);
-        if pool.free() >= (batch + IN_WINDOW).min(pool.blocks() / 2) {
+        let windows = IN_WINDOW * self.streams.len().max(1);
+        if pool.free() >= (batch + windows).min(pool.blocks() / 2) {
             return true;
         }
         let scans: Vec<Uuid> = self.openings.iter().map(|context| context.uuid).collect();
@@ -1358,7 +1359,7 @@ impl Port {
         let mut account = Box::new(Account::new(self.source.counted_by()));
         (account.foreign, account.excluded, account.unrecorded) = (foreign, excluded, unrecorded);
         (account.drop_counters, account.unavailable_counters) = self.drop_counters(context.uuid);
-        let number = (!self.splits()).then_some(self.number);
+        let number = self.number();
         let (scan, source) = (context.uuid, self.source.endpoint.to_string());
         thread_resources.notices.push(CaptureEvent::Silent { scan, number, source, account });
     }
@@ -1382,6 +1383,10 @@ fn close(
     thread_resources.chain.finish(&mut part.cursor, gaps);
     let (blocks, bytes) = part.cursor.written();
     let scan = part.context.uuid;
+    let listing = Box::new(part.history.listing());
+    if !listing.changes.is_empty() {
+        thread_resources.notices.push(CaptureEvent::Context { scan, number, listing });
+    }
     let (account, shares) = part.accounts(counted_by, &format, |account| {
         account.drop_counters.clone_from(&drop_counters);
         account.unavailable_counters.clone_from(&unavailable);

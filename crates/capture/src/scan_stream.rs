@@ -15,6 +15,8 @@ use fullbore_core::manifest::{Fill, Format, Stream};
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::panda::SourceReport;
 use fullbore_formats::vdif::Found;
+use fullbore_formats::vita49::history::History;
+use fullbore_formats::vita49::listing::Listing;
 use fullbore_linux::ring::{Block, FullBlock, Pool, StreamRef, Taps};
 use fullbore_time::Tai;
 use tracing::Span;
@@ -216,6 +218,15 @@ pub enum CaptureEvent {
         /// What each sink has of it, if there are several.
         shares: Vec<SinkShare>,
     },
+    /// The values in the context packets of a stream, which ends.
+    Context {
+        /// The scan.
+        scan: Uuid,
+        /// The stream's place in the manifest.
+        number: u16,
+        /// The values and their changes.
+        listing: Box<Listing>,
+    },
     /// Unrecorded datagrams arrive at a port that has no stream yet.
     Unrecognised {
         /// The scan.
@@ -238,8 +249,8 @@ pub enum CaptureEvent {
     },
     /// A source has no more bytes. They are in the scan that is being recorded.
     Exhausted {
-        /// The stream's place in the manifest.
-        number: u16,
+        /// The place in the manifest. A source that is split into streams has none.
+        number: Option<u16>,
     },
     /// A thread has received the end of the scan, and names no further stream of it.
     Closed {
@@ -305,6 +316,8 @@ pub struct ScanStream {
     lost: Vec<Lost>,
     /// Gaps that the index does not contain yet.
     pub pending: Vec<Gap>,
+    /// The values in its packets of context.
+    pub history: History,
 }
 
 /// A block that no member accepted.
@@ -435,6 +448,7 @@ impl ScanStream {
             second_count: Found::default(),
             lost: Vec::new(),
             pending: Vec::new(),
+            history: History::default(),
         }
     }
 
@@ -754,6 +768,7 @@ pub fn discovered(shape: &StreamLayout, format: &Format, directory: String) -> S
         blocks: 0,
         bytes: 0,
         account: None,
+        context: None,
         renamed: None,
     }
 }

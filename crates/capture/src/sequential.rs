@@ -17,6 +17,7 @@ use fullbore_formats::framed::FrameCodec;
 use fullbore_formats::packets::PacketStream;
 use fullbore_formats::sequence::Field;
 use fullbore_formats::vdif::Header;
+use fullbore_formats::vita49;
 use fullbore_linux::ring::{Block, FullBlock, Pool};
 use fullbore_time::Tai;
 
@@ -661,6 +662,11 @@ impl SequentialStream {
         self.arrived += 1;
         self.bytes += frame.len() as u64;
         self.invalid += u32::from(invalid);
+        if self.kind
+            == SubStreams::Packets(PacketStream::Vita49(vita49::index::PacketStream::Context))
+        {
+            self.newest().history.take(frame);
+        }
         if self.shape.geometry.frame_bytes == 0 {
             self.lengths.push(frame.len() as u16);
         }
@@ -768,7 +774,9 @@ impl SequentialStream {
     pub fn cut(&mut self, context: Arc<ScanContext>, resources: &mut CaptureResources<'_>) {
         self.end(resources);
         self.cut_at = Some(resources.now);
-        self.scan_streams.push_back(ScanStream::new(context, &self.shape));
+        let mut next = ScanStream::new(context, &self.shape);
+        next.history = self.newest().history.continued();
+        self.scan_streams.push_back(next);
     }
 
     /// Returns the number of frames lost at second boundaries that were detected since the last scan.

@@ -11,6 +11,7 @@ use fullbore_formats::packets::PacketKind;
 use fullbore_formats::panda::control::Settings;
 use fullbore_formats::panda::{ConnectionTotals, Ending};
 use fullbore_formats::samples::SampleLayout;
+use fullbore_formats::vita49::listing::Listing;
 use fullbore_time::Tai;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -234,6 +235,9 @@ pub struct Stream {
     pub bytes: u64,
     /// The summary of the account.
     pub account: Option<Summary>,
+    /// What context packets say of the samples, and its changes, if it is a stream of such packets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<Box<Listing>>,
     /// The numbers of its chunk files, if they differ from those in the index.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renamed: Option<Renumbering>,

@@ -18,11 +18,12 @@
 //! times are therefore advanced by the length of the recording, in whole seconds. The next turn is read ahead during
 //! the current one, so that there is no pause between the two.
 //!
-//! It may open sockets, plain files and stored scans. It changes none of them.
+//! It may open sockets, plain files, packet captures and stored scans. It changes none of them.
 
 mod file;
 mod followed;
 pub mod pace;
+mod packets;
 mod sent;
 mod stored;
 
@@ -45,6 +46,7 @@ use serde::Serialize;
 
 pub use file::{FileError, FrameFile};
 pub use followed::{FollowedFrames, Looking, wait_for_delay};
+pub use packets::{PacketFrames, PacketsError};
 pub use sent::{Progress, Sent, cpu_seconds, rate};
 pub use stored::{StoredError, StoredFrames};
 

@@ -369,6 +369,7 @@ impl Store {
                 blocks: made.blocks.len() as u64,
                 bytes: made.bytes.len() as u64,
                 account: Some(Summary::from(&made.account)),
+                context: None,
                 renamed: None,
             }
         };

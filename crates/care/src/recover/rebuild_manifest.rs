@@ -243,6 +243,7 @@ impl Remnant {
             blocks: blocks.len() as u64,
             bytes: blocks.iter().map(|block| u64::from(block.bytes)).sum(),
             account: account.as_ref().map(Summary::from),
+            context: None,
             renamed: renamed(&parts),
         };
         let span = span(&parts, account.as_ref());

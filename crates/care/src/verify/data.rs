@@ -7,6 +7,7 @@ use fullbore_store::diagnostics::{Diagnostic, DiagnosticKind};
 use fullbore_store::read::{ExtentReader, Fault, Settings, StartError, pool};
 use fullbore_store::reader::{BlockLocation, Presence, Scan, StoredStream};
 
+use super::packets;
 use super::walk::{Clock, OfSecond, Walk, walk_frames};
 use super::{BlockResult, Results};
 
@@ -24,6 +25,8 @@ pub(super) fn read_all(
     let reads = settings.reads_per_device.max(1);
     let block_bytes = scan.streams.iter().map(StoredStream::block_bytes).max().unwrap_or(4096);
     let mut memory = pool(reads * lanes.len().max(1), block_bytes)?;
+    let carries: Vec<Vec<u32>> =
+        scan.streams.iter().map(|stream| packets::carries(scan, stream)).collect();
     let mut results = known;
     progress(0, total);
     std::thread::scope(|scope| {
@@ -32,7 +35,7 @@ pub(super) fn read_all(
             let next = std::sync::Arc::new(AtomicUsize::new(0));
             for _ in 0..reads {
                 let mut block = memory.take().expect("the pool has a block for every thread");
-                let (next, done) = (next.clone(), &done);
+                let (next, done, carries) = (next.clone(), &done, &carries);
                 running.push(scope.spawn(move || {
                     let mut reader = ExtentReader::default();
                     let mut found = Vec::new();
@@ -40,7 +43,15 @@ pub(super) fn read_all(
                         lane.get(next.fetch_add(1, Ordering::Relaxed))
                     {
                         let stream = &scan.streams[*number];
-                        let result = check(&mut reader, stream, location, &mut block);
+                        let mut result = check(&mut reader, stream, location, &mut block);
+                        if let Some(carry) = carries[*number].get(*position)
+                            && result.fault.is_none()
+                            && let Ok(lengths) = scan.lengths(location)
+                        {
+                            let (of, account) = (&location.block, stream.account.as_ref());
+                            let bytes = &block[..of.bytes as usize];
+                            result.walk = packets::check(of, *carry, &lengths, account, bytes);
+                        }
                         found.push((*number, *position, result));
                         let bytes = u64::from(location.block.bytes);
                         progress(done.fetch_add(bytes, Ordering::Relaxed) + bytes, total);

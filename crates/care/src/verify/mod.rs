@@ -3,6 +3,7 @@
 //! ```text
 //! blocks    ── checksum ──────────► index         the stored bytes are those that were written
 //! frames    ── own time, marks ───► places, gaps  a frame is at its place, and only fill is fill
+//! packets   ── size, count, time ─► index         a packet of VITA-49 has the length in the index, and follows another
 //! sequences ── no hole, no twin ──► gaps          data that no block holds is in a gap
 //! index     ── summed up again ───► account       the account agrees with the data
 //! gaps      ── index, numbers ────► account       absent frames are those listed in the account, term by term
@@ -18,6 +19,7 @@ mod files;
 mod listed;
 mod numbers;
 mod online;
+mod packets;
 mod recount;
 mod walk;
 

@@ -22,7 +22,7 @@ use fullbore_replay::Progress;
 use fullbore_replay::pace::{CATCH_UP, Waiting};
 use fullbore_simulators::generate::{
     Faults, Form, Generator, Pace, PacketForm, PayloadSource, Payloads, Plan, Report, Silence,
-    StreamPlan, Tally, Truth, VdifForm, at_rate, mark5b_template,
+    StreamPlan, Tally, Truth, VdifForm, Vita49Form, at_rate, mark5b_template,
 };
 use fullbore_time::Tai;
 
@@ -30,7 +30,8 @@ use super::sending;
 use crate::hint::explained;
 use crate::output::{FOUND, GOOD, Output, count};
 
-/// Send test streams to the network: VDIF, SPEAD or RTP with valid headers, or any datagrams.
+/// Send test streams to the network: VDIF, Mark 5B, VITA-49, SPEAD or RTP with valid
+/// headers, or any datagrams.
 ///
 /// One stream goes to each port:
 ///
@@ -89,7 +90,7 @@ pub struct Args {
     /// Use legacy headers of 16 bytes.
     #[arg(long, help_heading = "Streams")]
     legacy: bool,
-    /// Bits of a sample.
+    /// Bits of a sample; of each half of a complex sample in VITA-49, 4 to 16. [default: by the mode; VITA-49 16]
     #[arg(long, value_name = "N", help_heading = "Streams")]
     bits: Option<u32>,
     /// Channels, a power of two.
@@ -104,6 +105,13 @@ pub struct Args {
     /// Packets of each SPEAD heap. [default: 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20), help_heading = "Streams")]
     heap: Option<u32>,
+    /// The stream id of VITA-49 packets, in hexadecimal digits. [default: 1]
+    #[arg(long, value_name = "ID", value_parser = stream_id, help_heading = "Streams")]
+    stream_id: Option<u32>,
+    /// The centre frequency in the context of VITA-49, in hertz. The sample rate there is that of the packets sent.
+    /// [default: 1420405752]
+    #[arg(long, value_name = "HZ", help_heading = "Streams")]
+    frequency: Option<u64>,
     /// Packet or sequence number of frame 0 of the first second.
     #[arg(
         long,
@@ -232,6 +240,10 @@ enum Format {
     Vtp,
     /// A Mark 5B frame each.
     Mark5b,
+    /// A VITA-49 packet each: complex samples, and ten context packets a second.
+    Vita49,
+    /// A DIFI packet each: the same by the rules of DIFI, and one version packet a second.
+    Difi,
     /// A packet of SPEAD-64-48 each.
     Spead,
     /// An RTP packet each.
@@ -284,6 +296,12 @@ fn edv(text: &str) -> Result<u8, String> {
         None => text.parse(),
     };
     number.map_err(|_| "write 0, 1, 2, 3, 4 or 0xAB".to_owned())
+}
+
+fn stream_id(text: &str) -> Result<u32, String> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    let number = u32::from_str_radix(digits, 16).ok().filter(|_| !digits.starts_with('+'));
+    number.ok_or_else(|| "write up to 8 hexadecimal digits, for example cafe0002".to_owned())
 }
 
 fn at_least_one() -> clap::builder::RangedU64ValueParser<u64> {
@@ -419,8 +437,15 @@ fn faults(args: &Args) -> Faults {
 /// The form of the datagrams, and the frames per second of each thread.
 fn form(args: &Args, threads: u64) -> anyhow::Result<(Form, u64)> {
     ensure!(args.format == Format::Spead || args.heap.is_none(), "--heap is for --format spead");
+    let is_vita49 = matches!(args.format, Format::Vita49 | Format::Difi);
+    for (option, given) in
+        [("--stream-id", args.stream_id.is_some()), ("--frequency", args.frequency.is_some())]
+    {
+        ensure!(is_vita49 || !given, "{option} is for --format vita49 or difi");
+    }
     let kind = match args.format {
         Format::Raw => return raw_form(args),
+        Format::Vita49 | Format::Difi => return vita49_form(args),
         Format::Spead => return packet_form(args, PacketKind::Spead, SPEAD_BYTES),
         Format::Rtp => return packet_form(args, PacketKind::Rtp, RTP_BYTES),
         Format::Vdif | Format::Vtp => FrameKind::Vdif,
@@ -512,6 +537,43 @@ fn raw_form(args: &Args) -> anyhow::Result<(Form, u64)> {
     let given = rate_of(args, frame_bytes, 1)?;
     let frames_per_second = given.unwrap_or(nearest(USUAL_RATE, frame_bytes, 1));
     Ok((Form::Raw { frame_bytes, sequence: args.seq }, frames_per_second))
+}
+
+/// The hydrogen line.
+const USUAL_FREQUENCY: u64 = 1_420_405_752;
+
+/// The samples in a packet that fits a network of frames of 9000 bytes.
+const USUAL_SAMPLES: u32 = 2048;
+
+fn vita49_form(args: &Args) -> anyhow::Result<(Form, u64)> {
+    let difi = args.format == Format::Difi;
+    let refused = [
+        ("--mode", args.mode.is_some()),
+        ("--sample", args.sample.is_some()),
+        ("--psn", args.psn),
+        ("--seq", args.seq.is_some()),
+        ("--legacy", args.legacy),
+        ("--channels", args.channels.is_some()),
+        ("--edv", args.edv != 0),
+        ("--threads", args.threads != "0"),
+    ];
+    if let Some((option, _)) = refused.iter().find(|(_, given)| *given) {
+        bail!("{option} is not for VITA-49 packets");
+    }
+    let bits = args.bits.unwrap_or(16);
+    let mut form = Vita49Form {
+        difi,
+        stream_id: args.stream_id.unwrap_or(1),
+        packet_bytes: 0,
+        bits,
+        frequency_hz: args.frequency.unwrap_or(USUAL_FREQUENCY),
+    };
+    let usual = form.prologue_bytes() as u32 + USUAL_SAMPLES / 4 * bits.min(16);
+    form.packet_bytes = args.frame.unwrap_or(usual);
+    form.check().map_err(|why| anyhow!(why))?;
+    let payload = form.payload_bytes();
+    let packets_per_second = rate_of(args, payload, 1)?.unwrap_or(nearest(USUAL_RATE, payload, 1));
+    Ok((Form::Packets(PacketForm::Vita49(form)), packets_per_second))
 }
 
 /// The requested frames per second.
@@ -653,6 +715,21 @@ mod tests {
     }
 
     #[test]
+    fn packets_of_vita49_have_a_stream_id_and_the_samples_that_fit() {
+        let plan = typed("--to udp://[::1]:1 --format difi --stream-id cafe0002").unwrap();
+        let Form::Packets(PacketForm::Vita49(form)) = &plan.streams[0].form else {
+            panic!("no packets")
+        };
+        assert_eq!((form.stream_id, form.packet_bytes, form.samples()), (0xCAFE_0002, 8220, 2048));
+        let words = "--to udp://[::1]:1 --format vita49 --bits 8 --frame 1420 --rate 2.8MB/s";
+        let plan = typed(words).unwrap();
+        let Form::Packets(PacketForm::Vita49(form)) = &plan.streams[0].form else {
+            panic!("no packets")
+        };
+        assert_eq!((form.samples(), plan.streams[0].frames_per_second), (700, 2000));
+    }
+
+    #[test]
     fn a_silence_is_times_and_perhaps_a_stream() {
         let one = silence("46221@5s..").unwrap();
         assert_eq!((one.stream.as_deref(), one.from.as_secs(), one.to), (Some("46221"), 5, None));
@@ -679,6 +756,11 @@ mod tests {
             ("--to udp://[::1]:1 --seq 0:8:le", "--format raw"),
             ("--to udp://[::1]:1 --format raw --sample /x", "--sample is for VDIF"),
             ("--to udp://[::1]:1 --threads 0-2", "cannot share"),
+            ("--to udp://[::1]:1 --stream-id 5", "--format vita49 or difi"),
+            ("--to udp://[::1]:1 --format difi --threads 0-2", "--threads is not for VITA-49"),
+            ("--to udp://[::1]:1 --format difi --frame 1230", "multiples of 4"),
+            ("--to udp://[::1]:1 --format vita49 --bits 2", "4 to 16 bits"),
+            ("--to udp://[::1]:1 --format vita49 --stream-id xy", "hexadecimal"),
             ("--to udp://[::1]:1 --catch-up 0.5", "never catch up"),
             ("--to udp://[::1]:1 --sample /nowhere.vdif", "/nowhere.vdif"),
             ("--to udp://[::1]:1 --payload zeros", "prbs31"),

@@ -34,11 +34,7 @@ struct PortOfCapture {
 
 impl PortOfCapture {
     fn new(port: u16, flow: &Flow) -> Self {
-        let format = flow.format().map(|(kind, numbered)| match (kind.name(), numbered) {
-            ("vdif", true) => "vtp".to_owned(),
-            (name, true) => format!("{name}&psn=true"),
-            (name, false) => name.to_owned(),
-        });
+        let format = flow.format_parameter();
         let (first, last) = flow.times.map(|(first, last)| (first.0, last.0)).unzip();
         Self { port, datagrams: flow.packets, bytes: flow.bytes, format, first, last }
     }

@@ -4,16 +4,17 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args as Arguments;
 use fullbore_core::device::DeviceEnd;
 use fullbore_core::endpoint::{self, Endpoint, UdpTarget};
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::units::{ByteRate, ByteSize};
+use fullbore_recording::options::packet_files;
 use fullbore_replay::pace::{CATCH_UP, LatenessSummary, Waiting};
 use fullbore_replay::{
-    FrameFile, Lag, Looking, PlaybackStream, Progress, Replay, Report, Settings, Speed,
-    StoredFrames, wait_for_delay,
+    FrameFile, FrameSource, Lag, Looking, PacketFrames, PlaybackStream, Progress, Replay, Report,
+    Settings, Speed, StoredFrames, wait_for_delay,
 };
 use fullbore_store::catalogue::Selected;
 use fullbore_store::follow::{FollowState, Follower};
@@ -36,7 +37,8 @@ use crate::store_arg::StoreArg;
 /// sends each stream of a scan to its own port, in the order of the stream names,
 /// at the recorded rate, with the streams in step. With a single port, all
 /// streams go to that port. play also accepts a plain file of VDIF frames
-/// (file:x.vdif), and data on a device without a file system:
+/// (file:x.vdif), a packet capture (file:x.pcapng, each UDP port in it or those
+/// of ?port=, with the times in the capture), and data on a device without a file system:
 /// device:/dev/nvme0n1?scan=r1234_no0001, or its bare chunks.
 ///
 ///   fullbore play r1234_no0002 --to panda://127.0.0.1:8888
@@ -70,7 +72,7 @@ use crate::store_arg::StoreArg;
 #[command(verbatim_doc_comment)]
 pub struct Args {
     /// The recording: a scan (SESSION_SCAN, or an unambiguous beginning of it), one of its streams
-    /// (SESSION_SCAN/STREAM), a file (file:PATH), or a device (device:PATH?scan=SESSION_SCAN);
+    /// (SESSION_SCAN/STREAM), a file or packet capture (file:PATH), or a device (device:PATH?scan=SESSION_SCAN);
     /// several are played in step.
     #[arg(required = true, value_name = "SCAN")]
     scan: Vec<String>,
@@ -162,6 +164,8 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let inputs =
         args.scan.iter().map(|text| input(&args, text)).collect::<anyhow::Result<Vec<_>>>()?;
     refuse_useless(&args, &inputs)?;
+    // The times in a capture are those of the network: no two streams need to take turns.
+    settings.spread &= !inputs.iter().all(|input| matches!(input, Input::Capture(..)));
     if args.follow {
         let [Input::Scan(selected)] = inputs.as_slice() else {
             bail!("--follow plays one scan of a store, or one stream of it");
@@ -337,6 +341,7 @@ fn settings(args: &Args) -> anyhow::Result<Settings> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Input {
     File(PathBuf),
+    Capture(PathBuf, Vec<u16>),
     Device(Part),
     Scan(Selected),
 }
@@ -351,6 +356,10 @@ fn input(args: &Args, text: &str) -> anyhow::Result<Input> {
         return device::part(text).map(Input::Device);
     }
     let error = |error| explained_of(text, error);
+    if packet_files::is_meant(text) {
+        let (path, ports) = packet_files::played(text).map_err(error)?;
+        return Ok(Input::Capture(path, ports));
+    }
     let end: Endpoint = text.parse().map_err(error)?;
     Ok(Input::File(endpoint::file_path(&end).map_err(error)?))
 }
@@ -390,6 +399,9 @@ fn sources<'a>(
             Input::File(path) => {
                 sources.push((path.display().to_string(), Source::File(path.clone())))
             }
+            Input::Capture(path, ports) => sources.extend(
+                ports.iter().map(|port| (port.to_string(), Source::Capture(path.clone(), *port))),
+            ),
             Input::Device(part) => sources.push((part.name.clone(), Source::Device(part.clone()))),
             Input::Scan(Selected { scan, stream }) => {
                 let scan = &scans[scan];
@@ -486,6 +498,7 @@ fn chosen<'a>(
 /// A source of frames.
 enum Source<'a> {
     File(PathBuf),
+    Capture(PathBuf, u16),
     Device(Part),
     Stored(&'a Scan, &'a StoredStream),
 }
@@ -502,6 +515,11 @@ impl<'a> Source<'a> {
     fn first(&self, args: &Args) -> anyhow::Result<Option<Tai>> {
         Ok(match self {
             Source::File(path) => FrameFile::open(path, args.fps, args.near)?.first(),
+            Source::Capture(path, port) => {
+                let mut frames = PacketFrames::open(path, *port)?;
+                let any = frames.advance().map_err(|error| anyhow!(error))?;
+                any.then(|| frames.frame(0).time).flatten()
+            }
             Source::Device(part) => device::frames(part, args.fps)?.first(),
             Source::Stored(scan, stream) => stream
                 .blocks
@@ -527,9 +545,10 @@ impl<'a> Source<'a> {
         args: &Args,
         streams: usize,
         span: &Settings,
-    ) -> anyhow::Result<Box<dyn fullbore_replay::FrameSource + 'a>> {
+    ) -> anyhow::Result<Box<dyn FrameSource + 'a>> {
         Ok(match self {
             Source::File(path) => Box::new(FrameFile::open(&path, args.fps, args.near)?),
+            Source::Capture(path, port) => Box::new(PacketFrames::open(&path, port)?),
             Source::Device(part) => Box::new(device::frames(&part, args.fps)?),
             Source::Stored(scan, stream) => {
                 let settings = read::Settings {

@@ -275,6 +275,7 @@ impl dyn Source + '_ {
             blocks: 0,
             bytes: 0,
             account: None,
+            context: None,
             renamed: None,
         }
     }

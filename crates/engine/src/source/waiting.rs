@@ -10,13 +10,17 @@ use fullbore_capture::{
     Capture, DatagramInput, FileInput, Port, Settings, SinkChain, Sizes, TcpInput,
 };
 use fullbore_core::account::CountedBy;
-use fullbore_core::endpoint::UdpSource;
+use fullbore_core::endpoint::{Threads, UdpSource};
+use fullbore_core::layout::BLOCK_BYTES;
 use fullbore_core::manifest::{Fill, Format};
 use fullbore_core::name::Name;
+use fullbore_core::units::ByteSize;
 use fullbore_formats::framing::Framing;
 use fullbore_linux::sys::memory::Region;
 
-use super::{CaptureLink, Ending, MemoryNeeds, OpenContext, OpenRequest, OpenSource, Source};
+use super::{
+    CaptureLink, Ending, MemoryNeeds, OpenContext, OpenRequest, OpenSource, Source, Streams,
+};
 use crate::error::RecordError;
 
 /// Default block memory: what the writers of a few disks hold, and as much again.
@@ -24,6 +28,9 @@ const POOL_BYTES: u64 = 128 << 20;
 
 /// The least block memory.
 const LEAST_POOL_BYTES: u64 = 16 << 20;
+
+/// The blocks in the memory of a capture that is split into streams.
+const SPLIT_BLOCKS: u64 = 256;
 
 /// Where the frames come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +88,10 @@ impl Source for WaitingSource {
         self.udp.frames_per_second
     }
 
+    fn streams(&self) -> Streams {
+        Source::streams(&self.udp)
+    }
+
     fn memory(&self) -> MemoryNeeds {
         MemoryNeeds::Fixed { default: POOL_BYTES, least: LEAST_POOL_BYTES }
     }
@@ -133,8 +144,13 @@ impl OpenWaiting {
             chunk_bytes: context.chunk_bytes,
             buffer_bytes: 0,
         };
-        let number = request.number.expect("the stream of such an input is known");
-        let (next, udp) = (context.next_number.clone(), config.udp.clone());
+        let (next, mut udp) = (context.next_number.clone(), config.udp.clone());
+        if udp.threads == Threads::Split && udp.block.is_none() {
+            // Each stream holds the blocks of its window while the others are read.
+            udp.block =
+                Some(ByteSize((request.pool_bytes / SPLIT_BLOCKS).clamp(1 << 16, BLOCK_BYTES)));
+        }
+        let number = request.number.unwrap_or(u16::MAX);
         let mut port = Port::of_waiting(input, request.node, udp, number, next, sizes)?;
         port.share_names(&context.names);
         if context.one_stream {

@@ -1,14 +1,13 @@
 //! What context packets say of their streams over time: the first values, and each change.
 
-use std::fmt;
-
 use fullbore_time::Tai;
 
 use super::context::Context;
 use super::index::PacketIndexer;
+use super::listing::{ListedChange, Listing};
 use super::packet::{Packet, Prologue};
 
-/// The changes that a history lists; further ones are only counted.
+/// The changes that a history lists; further ones are only counted. A manifest with them has about 300 KB.
 pub const LISTED: usize = 1000;
 
 /// The stream ids whose values are compared.
@@ -23,26 +22,6 @@ pub struct Change {
     pub time: Option<Tai>,
     /// The values.
     pub context: Context,
-}
-
-impl fmt::Display for Change {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Change { stream, time, context } = self;
-        write!(f, "{stream:08x}")?;
-        time.map_or(Ok(()), |time| write!(f, " {time:.3}"))?;
-        let values = [
-            ("RF", context.rf_frequency, "Hz"),
-            ("IF", context.if_frequency, "Hz"),
-            ("bandwidth", context.bandwidth, "Hz"),
-            ("rate", context.sample_rate, "Hz"),
-            ("reference level", context.reference_level, "dBm"),
-            ("gain", context.gain.map(|(first, second)| first + second), "dB"),
-        ];
-        for (name, value, unit) in values {
-            value.map_or(Ok(()), |value| write!(f, ", {name} {value} {unit}"))?;
-        }
-        context.payload_format.map_or(Ok(()), |word| write!(f, ", payload format {word:016X}"))
-    }
 }
 
 /// Collects the changes in context packets that follow one another.
@@ -79,7 +58,13 @@ impl History {
         self.rest = left.to_vec();
     }
 
-    fn take(&mut self, bytes: &[u8]) {
+    /// Returns the history of the packets that follow: it begins with the values so far.
+    pub fn continued(&self) -> Self {
+        Self { latest: self.latest.clone(), changes: self.latest.clone(), ..Self::default() }
+    }
+
+    /// Takes one whole packet.
+    pub fn take(&mut self, bytes: &[u8]) {
         let Ok(packet) = Packet::read(bytes) else { return };
         let Some(stream) = packet.prologue.stream else { return };
         let Ok(context) = Context::read(&packet) else { return };
@@ -109,9 +94,10 @@ impl History {
         &self.changes
     }
 
-    /// The changes beyond [`LISTED`].
-    pub fn unlisted(&self) -> u64 {
-        self.unlisted
+    /// Returns the changes for a manifest.
+    pub fn listing(&self) -> Listing {
+        let changes = self.changes.iter().map(ListedChange::from).collect();
+        Listing { changes, unlisted: self.unlisted }
     }
 
     /// True if bytes were no packets, so that later changes are not known.
@@ -153,7 +139,8 @@ mod tests {
         for size in 1..=bytes.len() {
             let mut history = History::default();
             bytes.chunks(size).for_each(|part| history.feed(part));
-            let told: Vec<String> = history.changes().iter().map(Change::to_string).collect();
+            let told: Vec<String> =
+                history.listing().changes.iter().map(ListedChange::to_string).collect();
             let values = "RF 1575420000 Hz, IF 0 Hz, bandwidth 800000 Hz, rate";
             let rest = "reference level -4 dBm, gain 6 dB, payload format A00003CF00000000";
             let line = |stream, second, rate| {
@@ -167,6 +154,20 @@ mod tests {
             );
             assert!(!history.is_broken());
         }
+    }
+
+    #[test]
+    fn a_history_that_is_continued_begins_with_the_latest_values() {
+        let mut history = History::default();
+        history.feed(&packets());
+        let mut next = history.continued();
+        let rates = |history: &History| -> Vec<(u32, Option<f64>)> {
+            let changes = history.changes().iter();
+            changes.map(|change| (change.stream, change.context.sample_rate)).collect()
+        };
+        assert_eq!(rates(&next), [(1, Some(2e6)), (2, Some(1e6))]);
+        next.feed(&packets()[..108]);
+        assert_eq!(rates(&next).last(), Some(&(1, Some(1e6))));
     }
 
     #[test]

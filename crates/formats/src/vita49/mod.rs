@@ -12,6 +12,7 @@
 //! | [`context`] | the fields of a context packet |
 //! | [`index`] | the packets of one kind and stream id, and the stream that stores them |
 //! | [`history`] | the values in context packets, and their changes |
+//! | [`listing`] | these changes in a manifest |
 //! | [`difi`] | the rules that DIFI adds |
 //! | [`mod@write`] | packets of data, context and version |
 
@@ -19,6 +20,7 @@ pub mod context;
 pub mod difi;
 pub mod history;
 pub mod index;
+pub mod listing;
 pub mod packet;
 pub mod write;
 

@@ -6,6 +6,9 @@ use super::packet::{ClassId, Epoch, Fraction, Kind, Prologue, Trailer};
 /// Bytes of the prologue of a DIFI packet.
 pub const DIFI_PROLOGUE_BYTES: usize = 28;
 
+/// Bytes of the prologue of a packet with a stream id, seconds and picoseconds, but without a class id.
+pub const PLAIN_PROLOGUE_BYTES: usize = 20;
+
 /// Writes a prologue to the start of a packet, and returns its bytes; `None` if the packet is shorter.
 pub fn prologue(prologue: &Prologue, packet: &mut [u8]) -> Option<usize> {
     let kind = match (prologue.kind, prologue.stream) {
@@ -69,15 +72,22 @@ pub fn difi_prologue(kind: Kind, stream: u32, stamp: Stamp, count: u8, words: u1
         Kind::ExtensionContext => (1, difi::VERSION),
         _ => (0, difi::DATA),
     };
+    let class = Some(ClassId { pad_bits: 0, oui: difi::OUI, information, packet });
+    let plain = plain_prologue(kind, stream, stamp, count, words);
+    Prologue { class, words: plain.words.saturating_add(2), ..plain }
+}
+
+/// Returns the prologue of a packet without a class id, with a payload of this many words.
+pub fn plain_prologue(kind: Kind, stream: u32, stamp: Stamp, count: u8, words: u16) -> Prologue {
     Prologue {
         kind,
         stream: Some(stream),
-        class: Some(ClassId { pad_bits: 0, oui: difi::OUI, information, packet }),
+        class: None,
         seconds: Some((Epoch::Utc, stamp.seconds)),
         fraction: Fraction::Picoseconds(stamp.picoseconds),
         has_trailer: false,
         count: count & 15,
-        words: words.saturating_add(DIFI_PROLOGUE_BYTES as u16 / 4),
+        words: words.saturating_add(PLAIN_PROLOGUE_BYTES as u16 / 4),
     }
 }
 
@@ -103,13 +113,26 @@ pub struct Values {
 /// The payload format of complex samples of 16 bits.
 pub const COMPLEX_16: u64 = 0xA000_03CF_0000_0000;
 
+/// Returns the payload format of complex samples, each half of which has this many bits: signed integers, packed without
+/// gaps.
+pub fn complex_format(bits: u32) -> u64 {
+    let size = u64::from(bits.saturating_sub(1) & 63);
+    (0xA000_0000 | size << 6 | size) << 32
+}
+
 /// Returns a DIFI context packet of 27 words.
 pub fn context(stream: u32, stamp: Stamp, count: u8, values: &Values) -> Vec<u8> {
+    context_behind(difi_prologue(Kind::Context, stream, stamp, count, 0), values)
+}
+
+/// Returns a context packet with the fields of DIFI behind a prologue, whose size is set.
+pub fn context_behind(start: Prologue, values: &Values) -> Vec<u8> {
     let wide = |value: u64| [(value >> 32) as u32, value as u32];
     let [bandwidth, rate] = [values.bandwidth, values.sample_rate].map(|hz| wide(hz << 20));
     let frequency = wide((values.rf_frequency << 20).cast_unsigned());
     let level = |value: i16| u32::from(value.cast_unsigned());
     let format = wide(values.payload_format);
+    let calibrated = start.seconds.map_or(0, |(_, seconds)| seconds);
     let cif0 = if values.changed { 0xFBB9_8000 } else { 0x7BB9_8000 };
     let words = [
         [cif0, 100].as_slice(),
@@ -119,11 +142,12 @@ pub fn context(stream: u32, stamp: Stamp, count: u8, values: &Values) -> Vec<u8>
         &[0, 0],
         &[level(values.reference_level), level(values.gain)],
         &rate,
-        &[0, 0, stamp.seconds, 0xA00A_0000],
+        &[0, 0, calibrated, 0xA00A_0000],
         &format,
     ]
     .concat();
-    whole(&difi_prologue(Kind::Context, stream, stamp, count, words.len() as u16), &words)
+    let size = (start.bytes() / 4 + words.len()) as u16;
+    whole(&Prologue { words: size, ..start }, &words)
 }
 
 /// Returns a DIFI version packet of 11 words. `date` is year since 2000 (7 bits), day of the year (9), revision and
@@ -175,6 +199,19 @@ mod tests {
         assert_eq!((read.bandwidth, read.sample_rate), (Some(6e6), Some(8e6)));
         assert_eq!((read.rf_frequency, read.reference_level), (Some(1_575_420_000.0), Some(-4.0)));
         assert_eq!((read.gain, read.payload_format), (Some((6.0, 0.0)), Some(COMPLEX_16)));
+    }
+
+    #[test]
+    fn context_without_a_class_has_the_same_fields() {
+        let start = plain_prologue(Kind::Context, 7, STAMP, 3, 0);
+        let bytes = context_behind(start, &VALUES);
+        let (plain, difi) = (Packet::read(&bytes).unwrap(), context(7, STAMP, 3, &VALUES));
+        assert_eq!((bytes.len(), plain.prologue.class), (100, None));
+        assert_eq!(plain.payload, Packet::read(&difi).unwrap().payload);
+        assert_eq!(
+            [4, 8, 12, 16].map(complex_format),
+            [0xA000_00C3_0000_0000, 0xA000_01C7_0000_0000, 0xA000_02CB_0000_0000, COMPLEX_16]
+        );
     }
 
     #[test]

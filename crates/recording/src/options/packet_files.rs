@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use fullbore_core::endpoint::{Endpoint, Error, SourceFormat, Threads, UdpSource};
+use fullbore_core::endpoint::{Endpoint, Error, SourceFormat, UdpSource};
 use fullbore_engine::recorder::packet_file::{Flow, flows};
 use fullbore_engine::recorder::{WaitingInput, WaitingSource};
+use fullbore_formats::packets::PacketFormat;
 
 /// The most streams that a capture makes without a choice of ports.
 const MOST_STREAMS: usize = 32;
@@ -34,6 +35,38 @@ pub fn path_of(endpoint: &Endpoint) -> Result<PathBuf, Error> {
         return Err(Error::Form { text: endpoint.to_string() });
     }
     Ok(PathBuf::from(&endpoint.path))
+}
+
+/// Reads an endpoint of a capture that is to be played: its path, and the UDP ports, all those of the file without
+/// `port`.
+pub fn played(text: &str) -> Result<(PathBuf, Vec<u16>), Error> {
+    let endpoint: Endpoint = text.parse()?;
+    let path = path_of(&endpoint)?;
+    let ports = match endpoint.parameters.as_slice() {
+        [] => {
+            let (flows, _) = flows(&path).map_err(|error| unreadable(&path, &error))?;
+            flows.into_keys().collect()
+        }
+        [(name, value)] if name == "port" => ports(value)?,
+        _ => {
+            let what = "a packet capture that is played has no parameter but `port`".to_owned();
+            return Err(Error::Together { what });
+        }
+    };
+    match ports.len() {
+        1..=MOST_STREAMS => Ok((path, ports)),
+        count => {
+            let what = format!(
+                "{}: {count} UDP ports have datagrams, and 1 to {MOST_STREAMS} can be played. Name ports with port=",
+                path.display()
+            );
+            Err(Error::Together { what })
+        }
+    }
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Error {
+    Error::Together { what: format!("{} cannot be read: {error}", path.display()) }
 }
 
 /// Reads one endpoint and makes a source of each of its ports. Without `port`, it reads the capture.
@@ -81,16 +114,14 @@ fn of_port(
         names.for_each(|(_, value)| value.push_str(&port.to_string()));
     }
     let mut udp = as_udp(&endpoint, port)?.remove(0);
-    if let SourceFormat::Packets { format, .. } = udp.format {
+    if let SourceFormat::Packets { format, .. } = udp.format
+        && format != PacketFormat::Vita49
+    {
         let what = format!(
             "packets of {} are recorded from sockets, not from a packet capture: replay it with a tool such as tcpreplay",
             format.kind().title()
         );
         return Err(Error::Together { what });
-    }
-    if udp.threads == Threads::Split {
-        let what = "`threads=split` is for sockets; for a packet capture leave it out, or list the threads";
-        return Err(Error::Together { what: what.into() });
     }
     endpoint.scheme = "pcap".into();
     endpoint.parameters.insert(0, ("port".into(), port.to_string()));
@@ -129,10 +160,11 @@ fn ports(text: &str) -> Result<Vec<u16>, Error> {
 
 /// The ports of a capture whose datagrams are of the format of this source.
 fn ports_with_frames(path: &Path, source: &UdpSource) -> Result<Vec<u16>, Error> {
-    let read = flows(path).map_err(|error| Error::Together {
-        what: format!("{} cannot be read: {error}", path.display()),
-    })?;
+    let read = flows(path).map_err(|error| unreadable(path, &error))?;
     let carries = |flow: &Flow| match source.format {
+        SourceFormat::Packets { format: PacketFormat::Vita49, .. } => {
+            flow.is_vita49() || source.strip > 0
+        }
         SourceFormat::Raw | SourceFormat::Packets { .. } => true,
         SourceFormat::Frames(kind) => {
             flow.format().is_some_and(|(found, numbered)| {
@@ -205,10 +237,24 @@ mod tests {
     }
 
     #[test]
+    fn a_capture_is_played_by_its_ports() {
+        let (path, ports) = played("file:a/x.pcapng?port=7,5000-5001").unwrap();
+        assert_eq!((path, ports), (PathBuf::from("a/x.pcapng"), vec![7, 5000, 5001]));
+        for (text, word) in [
+            ("file:x.pcap?format=vdif", "no parameter but `port`"),
+            ("file:x.pcap?port=1-40", "1 to 32"),
+            ("file:/nonexistent/x.pcap", "cannot be read"),
+        ] {
+            let error = played(text).unwrap_err().to_string();
+            assert!(error.contains(word), "{text}: {error}");
+        }
+    }
+
+    #[test]
     fn parameters_without_a_meaning_are_refused() {
         for (text, word) in [
             ("file:x.pcap?port=5&rcvbuf=1MiB", "rcvbuf"),
-            ("file:x.pcap?port=5&threads=split", "split"),
+            ("file:x.pcap?port=5&format=vita49&threads=0", "threads"),
             ("file:x.pcap?port=0", "port"),
             ("file:x.pcap?port=5,5", "twice"),
             ("file:x.pcap?port=1-2000", "1024"),

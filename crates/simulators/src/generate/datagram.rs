@@ -6,14 +6,19 @@ use fullbore_core::pattern::mixed;
 use fullbore_formats::framed::{FrameCodec, FrameKind};
 use fullbore_formats::sequence::Field;
 use fullbore_formats::vdif::{Extended, Header, Second, mark5b};
+use fullbore_formats::vita49::packet::PICOSECONDS;
+use fullbore_formats::vita49::write::Stamp;
 
-use super::Form;
 use super::fault::{Damage, Event, Faults, What};
 use super::payload::{Payloads, SPARE_BYTES};
 use super::truth::Done;
+use super::{Form, PacketForm};
 
-/// Room for the longest head: packet number and VDIF header, or a raw datagram up to its counter's end.
-pub const HEAD_BYTES: usize = 64;
+/// Room for the longest head: a context packet.
+pub const HEAD_BYTES: usize = 128;
+
+/// The bytes at the start of a raw datagram that can hold its number.
+pub const NUMBERED_BYTES: usize = 64;
 
 /// Bytes of a packet number.
 const NUMBER_BYTES: usize = Field::PSN.width;
@@ -123,6 +128,9 @@ impl Maker {
                 (Done::Damaged { damage, readable }, Some(made))
             }
             What::Rubbish { amount } => (Done::Rubbish, Some(self.rubbish(amount, payloads, head))),
+            What::Beside { version, number } => {
+                (Done::Beside, self.beside(event.place, version, number, head))
+            }
         }
     }
 
@@ -144,7 +152,7 @@ impl Maker {
                 Made { head: at + bytes, payload, from: 0, to: payloads.each() }
             }
             Form::Packets(packets) => {
-                let bytes = packets.write(number, head);
+                let bytes = packets.write(|| self.stamp(place), number, head);
                 Made { head: bytes, payload, from: 0, to: payloads.each() }
             }
             Form::Raw { sequence: None, .. } => {
@@ -157,6 +165,36 @@ impl Maker {
                 Made { head: end, payload, from: end, to: payloads.each() }
             }
         }
+    }
+
+    /// The time of the first sample of a place.
+    fn stamp(&self, place: u64) -> Stamp {
+        let (second, packet) = (place / self.frames_per_second, place % self.frames_per_second);
+        let start = Second(self.first_second.0 + second as i64).start();
+        let picoseconds =
+            u128::from(packet) * u128::from(PICOSECONDS) / u128::from(self.frames_per_second);
+        Stamp {
+            seconds: start.unix_ns().div_euclid(1_000_000_000) as u32,
+            picoseconds: picoseconds as u64,
+        }
+    }
+
+    /// The context or version packet before a place; none in other formats.
+    fn beside(
+        &self,
+        place: u64,
+        version: bool,
+        number: u64,
+        head: &mut [u8; HEAD_BYTES],
+    ) -> Option<Made> {
+        let Form::Packets(PacketForm::Vita49(form)) = &self.form else { return None };
+        let stamp = self.stamp(place);
+        let packet = match version {
+            true => form.version(stamp, number),
+            false => form.context(stamp, number, self.frames_per_second),
+        };
+        head[..packet.len()].copy_from_slice(&packet);
+        Some(Made { head: packet.len(), payload: 0, from: 0, to: 0 })
     }
 
     /// The template with time, thread and counts of a place.
@@ -234,6 +272,10 @@ impl Maker {
                 counted
             }
             Damage::LengthField => {
+                if let Form::Packets(PacketForm::Vita49(form)) = &self.form {
+                    let longer = form.words().saturating_add(1 + (amount % 64) as u16);
+                    head[2..4].copy_from_slice(&longer.to_be_bytes());
+                }
                 self.rewrite_header(head, |header| {
                     let longer = header.frame_bytes() + 8 * (1 + (amount % 64) as u32);
                     header.set_frame_bytes(longer.min(Header::LONGEST_FRAME));
@@ -258,7 +300,7 @@ impl Maker {
         }
     }
 
-    /// A datagram that is no frame of this stream, because its length or its station differs.
+    /// A datagram that is no frame of this stream, because its length, its station or its type differs.
     fn rubbish(&self, amount: u64, payloads: &Payloads, head: &mut [u8; HEAD_BYTES]) -> Made {
         for (n, word) in head.as_chunks_mut::<8>().0.iter_mut().enumerate() {
             *word = mixed(amount, n as u64).to_le_bytes();
@@ -268,9 +310,8 @@ impl Maker {
             let station = header_end - template.header_bytes() + 12;
             head[station..station + 2].copy_from_slice(&(!template.station()).to_le_bytes());
         }
-        if let Form::Packets(_) = &self.form {
-            // Neither format begins with a zero.
-            head[0] = 0;
+        if let Form::Packets(packets) = &self.form {
+            packets.make_foreign(&mut head[0]);
         }
         let length = (amount >> 32) as usize % 1400;
         let tail = length.saturating_sub(HEAD_BYTES).min(payloads.each());
@@ -342,6 +383,47 @@ mod tests {
             if let Ok(header) = Header::read(bytes.get(skip..).unwrap_or(&[])) {
                 assert_ne!(header.station(), 0x777A);
             }
+        }
+    }
+
+    #[test]
+    fn packets_carry_count_and_time_and_their_damage_is_damage() {
+        use fullbore_formats::vita49::{Fraction, Packet, Prologue};
+
+        use crate::generate::Vita49Form;
+
+        let form = Vita49Form {
+            difi: true,
+            stream_id: 7,
+            packet_bytes: 1028,
+            bits: 16,
+            frequency_hz: 1_420_405_752,
+        };
+        let payloads = Payloads::of_pattern(&"counter".parse().unwrap(), 1000);
+        // 2026-07-01, and three packets per second.
+        let maker =
+            Maker::new(Form::Packets(PacketForm::Vita49(form)), &[0], 3, Second::of(53, 0), 0, 0);
+        let place = 3 * 10 + 2;
+        let (_, bytes) = datagram(&maker, &payloads, Event { place, what: What::Sent });
+        let packet = Packet::read(&bytes).unwrap();
+        let prologue = packet.prologue;
+        assert_eq!((prologue.count, prologue.stream), (0, Some(7)));
+        assert_eq!(prologue.fraction, Fraction::Picoseconds(666_666_666_666));
+        assert_eq!(prologue.seconds.unwrap().1, 1_782_864_010);
+        assert_eq!(packet.payload, payloads.of(place));
+        for damage in super::super::fault::VDIF_DAMAGES.iter().flatten().copied() {
+            for amount in 0..2000 {
+                let event = Event { place, what: What::Damaged { damage, amount } };
+                let (done, bytes) = datagram(&maker, &payloads, event);
+                assert!(Packet::read(&bytes).is_err(), "{damage:?} {amount}");
+                let readable = Prologue::read(&bytes).is_ok_and(|it| it.stream == Some(7));
+                assert_eq!(done, Done::Damaged { damage, readable }, "{amount}");
+            }
+        }
+        for amount in 0..2000 {
+            let event = Event { place, what: What::Rubbish { amount: amount << 32 | amount } };
+            let (_, bytes) = datagram(&maker, &payloads, event);
+            assert!(Prologue::read(&bytes).is_err(), "{amount}");
         }
     }
 

@@ -211,6 +211,13 @@ pub enum What {
     Dropped,
     /// The frame is never sent, because the stream is silent.
     Silent,
+    /// A packet that describes the stream is sent before the frame; no schedule has one.
+    Beside {
+        /// True for a version packet, false for context.
+        version: bool,
+        /// The packets of this kind before it.
+        number: u64,
+    },
 }
 
 /// An event of the frame at a place.

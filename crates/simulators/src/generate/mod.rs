@@ -15,6 +15,7 @@ mod packets;
 mod payload;
 mod port_sender;
 mod truth;
+mod vita49;
 
 use std::borrow::Cow;
 
@@ -35,6 +36,7 @@ pub use fault::{Damage, Error as FaultError, Faults, Silence};
 pub use packets::PacketForm;
 pub use payload::{PayloadSource, Payloads, SampleError};
 pub use truth::{Harm, Set, StreamTruth, Tally, Truth};
+pub use vita49::Vita49Form;
 
 use port_sender::PortSender;
 
@@ -100,7 +102,7 @@ impl Form {
     fn frame_bytes(&self) -> u32 {
         match self {
             Form::Frames { kind, template, .. } => FrameCodec::any_day(*kind).frame_bytes(template),
-            Form::Packets(packets) => packets.head_bytes() + packets.payload_bytes(),
+            Form::Packets(packets) => packets.packet_bytes(),
             Form::Raw { frame_bytes, .. } => *frame_bytes,
         }
     }
@@ -130,7 +132,7 @@ impl Form {
         match self {
             Form::Frames { kind: FrameKind::Vdif, packet_number: true, .. } => "vtp",
             Form::Frames { kind, .. } => kind.name(),
-            Form::Packets(packets) => packets.kind().name(),
+            Form::Packets(packets) => packets.name(),
             Form::Raw { .. } => "raw",
         }
     }
@@ -425,7 +427,9 @@ impl Generator {
 fn start_of(form: &Form, start: Tai, given: bool) -> Tai {
     match form {
         // These carry no time within a second.
-        Form::Packets(_) | Form::Raw { .. } if !given => {
+        Form::Packets(PacketForm::Spead { .. } | PacketForm::Rtp { .. }) | Form::Raw { .. }
+            if !given =>
+        {
             start.plus_ns(-start.0.rem_euclid(1_000_000_000))
         }
         Form::Packets(_) | Form::Raw { .. } | Form::Frames { .. } => start,
@@ -488,8 +492,9 @@ fn check(stream: &StreamPlan, payloads: &Payloads, faults: &Faults) -> Result<()
         Form::Packets(_) | Form::Raw { .. } if stream.threads.len() != 1 => {
             return Err(format!("{} datagrams have no threads", form.name()));
         }
+        Form::Packets(PacketForm::Vita49(form)) => form.check()?,
         Form::Raw { frame_bytes, sequence: Some(field) } => {
-            let most = datagram::HEAD_BYTES.min(*frame_bytes as usize);
+            let most = datagram::NUMBERED_BYTES.min(*frame_bytes as usize);
             if field.end() > most {
                 return Err(format!("its number must end within the first {most} bytes"));
             }

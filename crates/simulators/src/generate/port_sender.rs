@@ -13,9 +13,10 @@ use fullbore_replay::{Progress, cpu_seconds};
 use fullbore_time::Tai;
 
 use super::datagram::{HEAD_BYTES, Made, Maker};
-use super::fault::{Event, FRAME_DAMAGES, FaultSchedule, RAW_DAMAGES, RUBBISH, VDIF_DAMAGES};
+use super::fault::{Event, FRAME_DAMAGES, FaultSchedule, RAW_DAMAGES, VDIF_DAMAGES, What};
 use super::payload::Payloads;
 use super::truth::{Done, StreamTruth, Tally};
+use super::vita49::Beside;
 use super::{Faults, Form, Pace, Plan, StreamPlan, first_frame, start_of};
 
 /// The most bytes of one message.
@@ -32,6 +33,8 @@ pub struct PortSender {
     phase_ns: u64,
     /// Place of the first frame of the run.
     first_place: u64,
+    /// The context between the packets of VITA-49.
+    beside: Option<Beside>,
     /// The number of places sent at once.
     group: u64,
     /// The most places sent at once.
@@ -62,11 +65,10 @@ impl PortSender {
         let (first_second, frame) = first_frame(begins, stream.frames_per_second);
         let first_ns = Period::per_second(stream.frames_per_second).times_ns(frame);
         let until_first_ns = first_second.start().plus_ns(first_ns.cast_signed()).since(begins);
-        let damages = match stream.form {
+        let damages = match &stream.form {
             Form::Frames { kind, .. } if kind.states_length() => VDIF_DAMAGES,
             Form::Frames { .. } => FRAME_DAMAGES,
-            Form::Packets(packets) if packets.states_length() => RAW_DAMAGES,
-            Form::Packets(_) => RUBBISH,
+            Form::Packets(packets) => packets.damages(),
             Form::Raw { .. } => RAW_DAMAGES,
         };
         let places = plan.frames.map_or(u64::MAX, |frames| frames.saturating_mul(threads));
@@ -109,6 +111,12 @@ impl PortSender {
             phase_ns: until_first_ns.max(0).unsigned_abs()
                 + period.times_ns(number as u64) / plan.streams.len() as u64,
             first_place: frame * threads,
+            beside: match &stream.form {
+                Form::Packets(packets) => {
+                    packets.vita49().map(|form| Beside::new(form, stream.frames_per_second))
+                }
+                Form::Frames { .. } | Form::Raw { .. } => None,
+            },
             group,
             most,
             events: Vec::with_capacity(2 * MOST_PACKETS),
@@ -124,6 +132,10 @@ impl PortSender {
                 first_second: first_second.start(),
                 vdif_second: vdif.then(|| header_second(first_second)),
                 first_number: numbered.then_some(stream.first_number),
+                packets: match &stream.form {
+                    Form::Packets(packets) => packets.vita49().cloned(),
+                    Form::Frames { .. } | Form::Raw { .. } => None,
+                },
                 payload_shift: shift,
                 port: Tally::default(),
                 by_thread: vec![Tally::default(); if threads > 1 { threads as usize } else { 0 }],
@@ -156,7 +168,7 @@ impl PortSender {
             if taken > 0 && due_ns > until_ns {
                 break;
             }
-            if self.fault_schedule.step(&mut self.events).is_none() {
+            if !self.step() {
                 return taken > 0;
             }
             lateness.record(now_ns.saturating_sub(due_ns));
@@ -167,8 +179,22 @@ impl PortSender {
     /// The same regardless of time.
     fn take_at_once(&mut self) -> bool {
         self.events.clear();
-        (0..self.most).take_while(|_| self.fault_schedule.step(&mut self.events).is_some()).count()
-            > 0
+        (0..self.most).take_while(|_| self.step()).count() > 0
+    }
+
+    /// Takes the next place, with the context due before it; `false` at the end.
+    #[inline]
+    fn step(&mut self) -> bool {
+        let before = self.events.len();
+        let Some(place) = self.fault_schedule.step(&mut self.events) else { return false };
+        let Some(beside) = &mut self.beside else { return true };
+        let what = self.events.get(before).map(|event| event.what);
+        // A place that has not passed is that of the delayed events at the end.
+        if what != Some(What::Silent) && place < self.fault_schedule.passed() {
+            let due = beside.before(place + self.first_place);
+            self.events.splice(before..before, due.map(|what| Event { place, what }));
+        }
+        true
     }
 
     /// Sends the places taken.
@@ -241,7 +267,7 @@ impl PortSender {
 
 fn refused_fate(done: Done) -> Done {
     match done {
-        Done::Copy | Done::Rubbish | Done::RefusedExtra => Done::RefusedExtra,
+        Done::Copy | Done::Rubbish | Done::Beside | Done::RefusedExtra => Done::RefusedExtra,
         Done::Sent { .. } | Done::Damaged { .. } | Done::Dropped | Done::Silent | Done::Refused => {
             Done::Refused
         }

@@ -11,6 +11,7 @@ use serde::{Serialize, Serializer};
 
 use super::fault::{Damage, Faults};
 use super::payload::PayloadSource;
+use super::vita49::Vita49Form;
 
 /// The fates of the frames of a port, or of one of its threads.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -45,6 +46,8 @@ pub struct Tally {
     pub late: Vec<(i64, u64)>,
     /// Datagrams of random content.
     pub rubbish: u64,
+    /// Context and version packets.
+    pub beside: u64,
     /// All datagrams sent.
     pub datagrams: u64,
     /// The highest frame sent whose place can be read.
@@ -107,13 +110,15 @@ pub enum Done {
     },
     /// A datagram of random content was sent.
     Rubbish,
+    /// A context or version packet was sent.
+    Beside,
     /// Dropped deliberately.
     Dropped,
     /// Not sent because of a silence.
     Silent,
     /// A frame, whole or damaged, that the kernel refused.
     Refused,
-    /// A copy or rubbish that the kernel refused; it is not counted.
+    /// A copy, rubbish or context that the kernel refused; it is not counted.
     RefusedExtra,
 }
 
@@ -121,7 +126,7 @@ impl Tally {
     /// Records the fate of a frame.
     #[inline]
     pub fn note(&mut self, frame: i64, done: Done) {
-        if !matches!(done, Done::Copy | Done::Rubbish | Done::RefusedExtra) {
+        if !matches!(done, Done::Copy | Done::Rubbish | Done::Beside | Done::RefusedExtra) {
             self.meant += 1;
             self.first = Some(self.first.map_or(frame, |first| first.min(frame)));
             self.last = Some(self.last.map_or(frame, |last| last.max(frame)));
@@ -142,6 +147,10 @@ impl Tally {
             Done::Rubbish => {
                 self.datagrams += 1;
                 self.rubbish += 1;
+            }
+            Done::Beside => {
+                self.datagrams += 1;
+                self.beside += 1;
             }
             Done::Dropped => self.dropped.add(frame),
             Done::Silent => self.silent.add(frame),
@@ -188,7 +197,7 @@ pub struct StreamTruth {
     pub name: String,
     /// The destination.
     pub target: String,
-    /// `vdif`, `vtp`, `mark5b`, `spead`, `rtp` or `raw`.
+    /// `vdif`, `vtp`, `mark5b`, `vita49`, `difi`, `spead`, `rtp` or `raw`.
     pub format: &'static str,
     /// Bytes of each frame.
     pub frame_bytes: u32,
@@ -202,8 +211,11 @@ pub struct StreamTruth {
     pub first_second: Tai,
     /// The same in VDIF headers: reference epoch and seconds.
     pub vdif_second: Option<(u32, u32)>,
-    /// The packet or sequence number of place 0, if the format has one.
+    /// The packet or sequence number of place 0, if the format has one. VITA-49 keeps its last four bits.
     pub first_number: Option<i64>,
+    /// The stream id, samples and context of VITA-49 packets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub packets: Option<Vita49Form>,
     /// Payload of place *n* is number `(n + payload_shift) mod payload count`.
     pub payload_shift: u64,
     /// The fates of the port's frames, by place.
@@ -248,13 +260,15 @@ mod tests {
             (16, Done::Refused),
             (17, Done::Sent { late: false }),
             (17, Done::Rubbish),
+            (17, Done::Beside),
             (9, Done::Sent { late: true }),
         ] {
             tally.note(frame, done);
         }
         assert!(tally.balances());
         assert_eq!((tally.first, tally.last, tally.meant), (Some(9), Some(17), 9));
-        assert_eq!((tally.sent, tally.datagrams, tally.rubbish), (5, 8, 1));
+        assert_eq!((tally.sent, tally.datagrams), (5, 9));
+        assert_eq!((tally.rubbish, tally.beside), (1, 1));
         assert_eq!(tally.reordered, [(12, 1), (9, 8)]);
         assert_eq!(tally.late, [(9, 8)]);
         assert_eq!(tally.duplicated, [13]);

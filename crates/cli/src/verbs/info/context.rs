@@ -3,6 +3,7 @@
 use fullbore_core::manifest::Format;
 use fullbore_formats::packets::PacketKind;
 use fullbore_formats::vita49::history::History;
+use fullbore_formats::vita49::listing::Listing;
 use fullbore_store::read::Settings;
 use fullbore_store::reader::{Item, Scan, StoredStream};
 
@@ -18,10 +19,24 @@ pub(super) fn changes(scan: &Scan) -> String {
         stream.format == Format::Packets { kind: PacketKind::Vita49 }
             && stream.name.as_str().contains(NAME)
     };
-    scan.streams.iter().filter(of_context).map(of_stream).collect()
+    scan.streams.iter().filter(of_context).map(|stream| of_stream(scan, stream)).collect()
 }
 
-fn of_stream(stream: &StoredStream) -> String {
+fn lines(listing: &Listing) -> String {
+    let mut text: String =
+        listing.changes.iter().map(|change| format!("  context   {change}\n")).collect();
+    if listing.unlisted > 0 {
+        text += &format!("  context   {} more changes\n", listing.unlisted);
+    }
+    text
+}
+
+/// Takes the values from the manifest. Those of a scan that was not sealed are read from its packets.
+fn of_stream(scan: &Scan, stream: &StoredStream) -> String {
+    let told = scan.manifest.streams.iter().find(|told| told.name.as_str() == stream.name.as_str());
+    if let Some(listing) = told.and_then(|told| told.context.as_ref()) {
+        return lines(listing);
+    }
     let mut history = History::default();
     let (mut bytes, mut whole) = (0, true);
     let blocks = match stream.read(0..stream.blocks.len(), Settings::default()) {
@@ -40,11 +55,7 @@ fn of_stream(stream: &StoredStream) -> String {
         }
         history.feed(block.bytes());
     }
-    let mut text: String =
-        history.changes().iter().map(|change| format!("  context   {change}\n")).collect();
-    if history.unlisted() > 0 {
-        text += &format!("  context   {} more changes\n", history.unlisted());
-    }
+    let mut text = lines(&history.listing());
     if !whole || history.is_broken() {
         text += &format!("  context   later packets of {} were not read\n", stream.name);
     }

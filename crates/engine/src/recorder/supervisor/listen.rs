@@ -137,6 +137,11 @@ impl Supervisor {
                     scan.stream_described(number, format);
                 }
             }
+            CaptureEvent::Context { scan, number, listing } => {
+                if let Some(scan) = self.scan_mut(scan) {
+                    scan.manifest.streams[usize::from(number)].context = Some(listing);
+                }
+            }
             CaptureEvent::Ended { scan, number, format, blocks, bytes, account, shares } => {
                 let Some(scan) = self.scan_mut(scan) else { return };
                 let stream = &mut scan.manifest.streams[usize::from(number)];
@@ -162,8 +167,11 @@ impl Supervisor {
                 self.end_with_the_acquisitions(tell);
             }
             CaptureEvent::Exhausted { number } => {
-                self.exhausted.insert(number);
-                self.scans.iter_mut().for_each(|scan| scan.sinks.exhausted(number));
+                self.sources_over += 1;
+                if let Some(number) = number {
+                    self.exhausted.insert(number);
+                    self.scans.iter_mut().for_each(|scan| scan.sinks.exhausted(number));
+                }
                 self.end_with_the_streams();
             }
             CaptureEvent::Closed { scan } => {
@@ -229,7 +237,8 @@ impl Supervisor {
     fn end_with_the_streams(&mut self) {
         let streams = self.plan.sources.len();
         let over = |number: u16| self.exhausted.contains(&number);
-        let no_more = (0..streams as u16).all(over);
+        // Each source tells once that it is over.
+        let no_more = self.sources_over == streams;
         let own = self.sinks.give_each_stream_a_target();
         let refused = |number: usize| self.sinks.refuse_stream(number, &self.failures);
         let each = own && (0..streams).all(|number| over(number as u16) || refused(number));

@@ -113,6 +113,8 @@ pub struct Supervisor {
     source_broken: bool,
     /// Streams whose source has no more bytes.
     exhausted: BTreeSet<u16>,
+    /// Sources that have no more bytes.
+    sources_over: usize,
     told: Told,
     /// The number of successive shortages of free space; `None` after a warning, during or before the recording.
     short_of_room: Option<u32>,
@@ -171,6 +173,7 @@ impl Supervisor {
             broken: Vec::new(),
             source_broken: false,
             exhausted: BTreeSet::new(),
+            sources_over: 0,
         }
     }
 

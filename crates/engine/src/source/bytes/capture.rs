@@ -312,7 +312,7 @@ impl BytesCapture {
             return;
         }
         self.send();
-        self.tell(CaptureEvent::Exhausted { number: self.layout.number });
+        self.tell(CaptureEvent::Exhausted { number: Some(self.layout.number) });
     }
 
     /// Sends the block to a writer.

@@ -183,6 +183,7 @@ impl Receiving {
                     CaptureEvent::Closed { .. }
                     | CaptureEvent::Exhausted { .. }
                     | CaptureEvent::Described { .. }
+                    | CaptureEvent::Context { .. }
                     | CaptureEvent::Unrecognised { .. }
                     | CaptureEvent::Source(_)
                     | CaptureEvent::Warning { .. },
