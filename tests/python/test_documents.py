@@ -2,6 +2,7 @@
 
 import json
 import re
+import struct
 
 import jsonschema
 import pytest
@@ -34,6 +35,7 @@ KINDS = {
         FOUND,
     ),
     "raw": ("format=raw&frame=varying", [bytes([n]) * (n + 1) for n in range(200)], (), GOOD),
+    "packets": ("format=rtp", [struct.pack(">BBHII", 128, 96, n, 9 * n, 7) + bytes(9) for n in range(100)], (9,), FOUND),
     "nothing came": ("format=vdif", [], (), FOUND),
 }
 

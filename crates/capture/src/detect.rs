@@ -13,7 +13,6 @@ use fullbore_core::manifest::Fill;
 use fullbore_formats::framed::FrameCodec;
 use fullbore_formats::sequence::Field;
 use fullbore_formats::vdif::Header;
-use fullbore_formats::vita49::Packet;
 use fullbore_time::Tai;
 
 use super::sequential::SubStreams;
@@ -328,7 +327,7 @@ impl Detector {
 
     /// Returns the earliest index among the held datagrams, and the indexer for the stream. Their time is near `now`.
     pub fn decide(&self, source: &UdpSource, facts: &DetectedFormat, now: Tai) -> Decision {
-        if matches!(source.format, SourceFormat::Vita49 { .. }) {
+        if matches!(source.format, SourceFormat::Packets { .. }) {
             return Decision::Split;
         }
         let strip = stripped_bytes(source) as usize;
@@ -417,7 +416,7 @@ impl Detector {
 pub fn codec(source: &UdpSource, near: Tai) -> Option<FrameCodec> {
     match source.format {
         SourceFormat::Frames(kind) => Some(FrameCodec::new(kind, near)),
-        SourceFormat::Vita49 { .. } | SourceFormat::Raw => None,
+        SourceFormat::Packets { .. } | SourceFormat::Raw => None,
     }
 }
 
@@ -425,7 +424,7 @@ pub fn codec(source: &UdpSource, near: Tai) -> Option<FrameCodec> {
 pub fn any_day(source: &UdpSource) -> Option<FrameCodec> {
     match source.format {
         SourceFormat::Frames(kind) => Some(FrameCodec::any_day(kind)),
-        SourceFormat::Vita49 { .. } | SourceFormat::Raw => None,
+        SourceFormat::Packets { .. } | SourceFormat::Raw => None,
     }
 }
 
@@ -472,8 +471,10 @@ fn excludes_length(source: &UdpSource, frame: &[u8]) -> bool {
 fn frame_of<'a>(source: &UdpSource, datagram: &'a [u8]) -> Option<&'a [u8]> {
     let frame = datagram.get(stripped_bytes(source) as usize..)?;
     let fits = source.frame_bytes.is_none_or(|bytes| frame.len() == bytes as usize);
-    let whole =
-        !matches!(source.format, SourceFormat::Vita49 { .. }) || Packet::read(frame).is_ok();
+    let whole = match source.format {
+        SourceFormat::Packets { format, .. } => format.stream_of(frame).is_some(),
+        SourceFormat::Frames(_) | SourceFormat::Raw => true,
+    };
     (fits && whole && !frame.is_empty()).then_some(frame)
 }
 

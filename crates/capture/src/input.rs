@@ -1,4 +1,4 @@
-//! Where the datagrams of a port come from: a socket, or a packet capture in a file.
+//! Where the datagrams of a port come from: a socket, a packet capture in a file, or the frames of a TCP connection.
 //!
 //! An input gives batches of datagrams, scattered over memory that the port chose: the slots of a block, where the
 //! datagrams are to stay. An input that waits, such as a file, loses nothing while no block is free.
@@ -38,6 +38,11 @@ pub trait DatagramInput: Send {
 
     /// Datagrams that it has dropped so far.
     fn drops(&self) -> io::Result<u64>;
+
+    /// False if it cannot drop any: there is no counter.
+    fn has_drops(&self) -> bool {
+        true
+    }
 
     /// The name of that counter; `None`: it is that of a socket.
     fn counter(&self) -> Option<CounterName> {

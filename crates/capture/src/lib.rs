@@ -6,7 +6,7 @@
 //! ```
 //!
 //! - [`Capture`]: the capture thread, which serves several ports
-//! - [`DatagramInput`]: where the datagrams of a port come from: a socket, or a [packet capture](FileInput)
+//! - [`DatagramInput`]: where the datagrams of a port come from: a socket, a [packet capture](FileInput), or a [TCP connection](TcpInput)
 //! - [`Port`]: an input and its streams, as detected from the first datagrams
 //! - [`window`]: the open part of a stream, in which frames are put in order
 //! - [`Striper`]: the choice of a target for each block
@@ -38,6 +38,7 @@ mod sink_chain;
 mod staging;
 mod stream;
 mod striping;
+mod tcp_input;
 mod unclaimed;
 pub mod window;
 
@@ -58,3 +59,4 @@ pub use sink_chain::{
 };
 pub use staging::StagingBuffer;
 pub use striping::{StripeCursor, Striper, WriterQueue};
+pub use tcp_input::TcpInput;

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use fullbore_core::account::Layer;
 use fullbore_core::endpoint::{SourceFormat, UdpSource};
+use fullbore_formats::packets::PacketFormat;
 use fullbore_formats::pcap::{
     Content, Datagram, Decoder, Fragments, Item, Joined, LONGEST_BLOCK, Packet, Step, parse,
 };
@@ -277,7 +278,8 @@ impl FileInput {
             let bytes = strip + frame_bytes as usize;
             return (payload.len() > bytes).then_some(bytes);
         }
-        if matches!(self.source.format, SourceFormat::Vita49 { .. }) {
+        if matches!(self.source.format, SourceFormat::Packets { format: PacketFormat::Vita49, .. })
+        {
             return packet_segment(payload.get(strip..)?).filter(|_| strip == 0);
         }
         if payload.len() <= LONGEST_OF_NETWORK || strip > 0 {

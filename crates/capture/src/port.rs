@@ -14,8 +14,8 @@ use fullbore_core::manifest::{Fill, Format};
 use fullbore_core::name::Name;
 use fullbore_core::units::ByteSize;
 use fullbore_formats::framed::FrameKind;
+use fullbore_formats::packets::PacketStream;
 use fullbore_formats::vdif::Header;
-use fullbore_formats::vita49::index::PacketStream;
 use fullbore_formats::vita49::{Packet, difi};
 use fullbore_linux::ring::{Block, Pool};
 use fullbore_linux::sys::memory::Region;
@@ -30,7 +30,6 @@ use super::detect::{
 use super::drops::{DropReading, Drops};
 use super::frame_parts::FrameParts;
 use super::input::{CounterName, DatagramInput};
-use super::packet_file::FileInput;
 use super::reassembler::{CaptureResources, Method, Reassembler};
 use super::scan_stream::{
     CaptureEvent, FOREIGN_TOLD, ScanContext, ScanStream, StreamLayout, StreamMetrics,
@@ -297,9 +296,9 @@ impl Port {
         Self::of_input(Box::new(receiver), method, node, source, number, next_number, sizes)
     }
 
-    /// A port whose datagrams come from a packet capture.
-    pub fn of_file(
-        input: FileInput,
+    /// A port whose datagrams come from an input that waits for its reader.
+    pub fn of_waiting(
+        input: Box<dyn DatagramInput>,
         node: Option<u32>,
         source: UdpSource,
         number: u16,
@@ -307,7 +306,7 @@ impl Port {
         sizes: Sizes,
     ) -> Result<Self, PortError> {
         check_layout(&source, sizes)?;
-        Self::of_input(Box::new(input), Method::Batch, node, source, number, next_number, sizes)
+        Self::of_input(input, Method::Batch, node, source, number, next_number, sizes)
     }
 
     fn of_input(
@@ -521,6 +520,9 @@ impl Port {
 
     /// Returns the socket's own drop counter for a scan, or the reason why it could not be read.
     fn drop_counters(&self, scan: Uuid) -> (Vec<DropCounter>, Vec<UnavailableCounter>) {
+        if !self.input.has_drops() {
+            return (Vec::new(), Vec::new());
+        }
         let datagrams = self.metrics.datagrams.load(Ordering::Relaxed);
         let coarse = datagrams > self.metrics.messages.load(Ordering::Relaxed);
         // Streams of split threads share their socket.
@@ -839,8 +841,10 @@ impl Port {
                 SourceFormat::Frames(kind) => {
                     (format!("a {} frame", kind.title()), self.frame_hint(self.early.holds))
                 }
-                SourceFormat::Vita49 { .. } => {
-                    ("a VITA-49 packet".into(), "If this is not VITA-49, use ?format=raw".into())
+                SourceFormat::Packets { format, .. } => {
+                    let title = format.kind().title();
+                    let hint = format!("If this is not {title}, use ?format=raw");
+                    (format!("a packet of {title}"), hint)
                 }
                 SourceFormat::Raw => {
                     ("a frame as described".into(), "Check frame= and strip= of this source".into())
@@ -1061,7 +1065,7 @@ impl Port {
         }
         self.facts = Some(facts);
         let first = std::mem::take(&mut self.learning);
-        if matches!(self.source.format, SourceFormat::Vita49 { .. }) {
+        if matches!(self.source.format, SourceFormat::Packets { .. }) {
             for datagram in first.datagrams() {
                 let _ = self.open_packets(datagram, thread_resources);
             }
@@ -1146,24 +1150,24 @@ impl Port {
         Ok(self.streams.len() - 1)
     }
 
-    /// Opens a stream for a VITA-49 packet that belongs to none: the data of a stream id, or the context of all. Returns
-    /// `None` if the datagram is no such packet.
+    /// Opens a stream for a packet that belongs to none and tells its own. Returns `None` if the datagram is no such
+    /// packet.
     fn open_packets(
         &mut self,
         datagram: &[u8],
         thread_resources: &mut ThreadResources<'_>,
     ) -> Option<Result<usize, Unopened>> {
-        let SourceFormat::Vita49 { difi } = self.source.format else { return None };
+        let SourceFormat::Packets { format, difi } = self.source.format else { return None };
         let strip = stripped_bytes(&self.source) as usize;
-        let packet = Packet::read(datagram.get(strip..)?).ok()?;
-        let packets = PacketStream::of(&packet.prologue);
+        let packets = format.stream_of(datagram.get(strip..)?)?;
         let (head, frame) = datagram.split_at(strip);
         let owner = |stream: &CaptureStream| stream.owns(head, frame, datagram.len());
         if let Some(owner) = self.streams.iter().position(owner) {
             return Some(Ok(owner));
         }
-        if let Err(broken) = difi::check(&packet.prologue)
-            && difi
+        if difi
+            && let Ok(packet) = Packet::read(frame)
+            && let Err(broken) = difi::check(&packet.prologue)
             && !std::mem::replace(&mut self.warned.3, true)
         {
             let text = format!(

@@ -14,9 +14,10 @@ use fullbore_core::frame_index::{FrameIndexer, IndexResult};
 use fullbore_core::manifest::Format;
 use fullbore_core::partial_block::BlockState;
 use fullbore_formats::framed::FrameCodec;
+use fullbore_formats::packets::PacketStream;
 use fullbore_formats::sequence::Field;
 use fullbore_formats::vdif::Header;
-use fullbore_formats::vita49::index::{PacketIndexer, PacketStream};
+use fullbore_formats::vita49;
 use fullbore_linux::ring::{Block, FullBlock, Pool};
 use fullbore_time::Tai;
 
@@ -58,7 +59,7 @@ pub enum SubStreams {
         /// The field of a packet number before each frame, if there is one.
         packet_number: Option<Field>,
     },
-    /// One for each kind and stream id of VITA-49 packets.
+    /// Those of packets that tell their stream: one, or one for each kind and stream id of VITA-49.
     Packets(PacketStream),
     /// All frames are one sub-stream.
     One,
@@ -316,8 +317,8 @@ impl SequentialStream {
 
     /// The format of its frames.
     pub fn format(&self) -> Format {
-        if let SubStreams::Packets(_) = self.kind {
-            return Format::Vita49;
+        if let SubStreams::Packets(packets) = self.kind {
+            return Format::Packets { kind: packets.kind() };
         }
         let Some(codec) = self.codec() else { return Format::Raw };
         let (frames_per_second, derived) = match (self.kind, self.flows.first()) {
@@ -428,7 +429,7 @@ impl SequentialStream {
         let (station, thread) = match self.kind {
             SubStreams::None => return Some(None),
             SubStreams::One => (0, 0),
-            SubStreams::Packets(_) => PacketIndexer::of(frame)?.stream_halves(),
+            SubStreams::Packets(packets) => packets.indexer(frame)?.stream_halves(),
             SubStreams::Threads { codec, .. } => {
                 let header = codec.read(frame)?;
                 (header.station(), header.thread())
@@ -446,9 +447,9 @@ impl SequentialStream {
         }
         // A new thread: only a good frame may open a sub-stream.
         let mut count = match self.kind {
-            SubStreams::Packets(_) => {
+            SubStreams::Packets(packets) => {
                 let strip = self.shape.stripped_bytes as usize;
-                FrameIndexer::by_packet(PacketIndexer::of(frame)?, strip)
+                FrameIndexer::by_packet(packets.indexer(frame)?, strip)
             }
             _ => self.count_of(station, thread),
         };
@@ -525,8 +526,9 @@ impl SequentialStream {
             }
             Arrival::Duplicate => {
                 let same = flow.is_recorded(index, frame);
-                if !same && room && self.kind == SubStreams::Packets(PacketStream::Context) {
-                    // A sender that does not count its context is no reason to lose any of it.
+                let keeps = matches!(self.kind, SubStreams::Packets(it) if it.keeps_repeats());
+                if !same && room && keeps {
+                    // A sender that does not count some of its packets is no reason to lose any of them.
                     self.append(frame, invalid, None, resources.now);
                     self.uncounted += 1;
                 }
@@ -660,7 +662,9 @@ impl SequentialStream {
         self.arrived += 1;
         self.bytes += frame.len() as u64;
         self.invalid += u32::from(invalid);
-        if self.kind == SubStreams::Packets(PacketStream::Context) {
+        if self.kind
+            == SubStreams::Packets(PacketStream::Vita49(vita49::index::PacketStream::Context))
+        {
             self.newest().history.take(frame);
         }
         if self.shape.geometry.frame_bytes == 0 {

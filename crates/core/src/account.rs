@@ -76,7 +76,7 @@ pub enum CountedBy {
     FrameTime,
     /// A packet sequence number before each frame; only in recordings of earlier versions.
     PacketNumber,
-    /// A sequence field that the user described, or the packet count of VITA-49 context.
+    /// A sequence field that the user described, the heaps of SPEAD, or the packet count of VITA-49 context.
     SequenceField,
     /// The packet count of VITA-49 data without a time. It shows no loss of 16, 32 … packets in a row.
     PacketCount,

@@ -6,9 +6,9 @@
 //! returns the index of the frame. It learns from a frame only after the capture has accepted it.
 
 use fullbore_formats::framed::FrameCodec;
+use fullbore_formats::packets::{Counting, PacketIndexer, PacketReading};
 use fullbore_formats::sequence::{Field, Unwrapper};
 use fullbore_formats::vdif::{Found, Header, NOWHERE, SecondCount, Timeline};
-use fullbore_formats::vita49::index::{PacketIndexer, PacketReading};
 use fullbore_formats::{Damage, FILL};
 use fullbore_time::{Tai, frame_ns};
 
@@ -54,7 +54,7 @@ enum Numbering {
     Time { codec: FrameCodec, station: u16, threads: Vec<u16>, timeline: Timeline },
     /// By a field of the datagram.
     Field { field: Field, unwrapper: Unwrapper },
-    /// By the count and the time of VITA-49 packets of one kind and stream id.
+    /// As packets say that tell their stream and their count.
     Packets(PacketIndexer),
     /// By order of arrival.
     Arrival,
@@ -140,7 +140,7 @@ impl FrameIndexer {
         Self::of(numbering, head_bytes, frame_bytes)
     }
 
-    /// Counts VITA-49 packets behind `head_bytes` bytes by their count and their time.
+    /// Counts packets behind `head_bytes` bytes as they say.
     pub fn by_packet(packets: PacketIndexer, head_bytes: usize) -> Self {
         Self::of(Numbering::Packets(packets), head_bytes, 0)
     }
@@ -156,9 +156,11 @@ impl FrameIndexer {
         match &self.numbering {
             Numbering::Time { .. } => CountedBy::FrameTime,
             Numbering::Field { .. } => CountedBy::SequenceField,
-            Numbering::Packets(packets) if !packets.is_data() => CountedBy::SequenceField,
-            Numbering::Packets(packets) if packets.is_timed() => CountedBy::FrameTime,
-            Numbering::Packets(_) => CountedBy::PacketCount,
+            Numbering::Packets(packets) => match packets.counting() {
+                Counting::Count => CountedBy::SequenceField,
+                Counting::Time => CountedBy::FrameTime,
+                Counting::ShortCount => CountedBy::PacketCount,
+            },
             Numbering::Arrival => CountedBy::Nothing,
         }
     }
@@ -365,7 +367,7 @@ impl FrameIndexer {
         }
     }
 
-    /// True if a frame belongs to the VITA-49 packets that it counts.
+    /// True if a frame belongs to the packets that it counts.
     pub fn is_of_packets(&self, frame: &[u8]) -> bool {
         matches!(&self.numbering, Numbering::Packets(packets) if packets.owns(frame))
     }

@@ -7,6 +7,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use fullbore_formats::framed::{FrameCodec, FrameKind};
+use fullbore_formats::packets::PacketKind;
 use fullbore_formats::panda::control::Settings;
 use fullbore_formats::panda::{ConnectionTotals, Ending};
 use fullbore_formats::samples::SampleLayout;
@@ -159,11 +160,15 @@ pub enum Format {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         settings: Option<Box<Settings>>,
     },
-    /// Packets of VITA-49 as received, in order of arrival: the data of one stream id, or what describes the data.
-    #[serde(rename = "vita49")]
-    Vita49,
     /// Datagrams of any other kind.
     Raw,
+    /// Packets that tell their stream, as received, in order of arrival.
+    #[serde(untagged)]
+    Packets {
+        /// The format of each.
+        #[serde(rename = "name")]
+        kind: PacketKind,
+    },
     /// Frames that carry their own time, headers kept.
     #[serde(untagged)]
     Frames {
@@ -184,14 +189,15 @@ impl Format {
     pub fn codec(&self, near: Tai) -> Option<FrameCodec> {
         match self {
             Format::Frames { kind, .. } => Some(FrameCodec::new(*kind, near)),
-            Format::Panda { .. } | Format::Vita49 | Format::Raw => None,
+            Format::Panda { .. } | Format::Packets { .. } | Format::Raw => None,
         }
     }
 
     /// The number by which frames of a source are counted that this version does not know.
     fn counted_by(&self) -> CountedBy {
         match self {
-            Format::Frames { .. } | Format::Vita49 => CountedBy::FrameTime,
+            Format::Packets { kind: PacketKind::Spead } => CountedBy::SequenceField,
+            Format::Frames { .. } | Format::Packets { .. } => CountedBy::FrameTime,
             Format::Panda { .. } => CountedBy::ServerCount,
             Format::Raw => CountedBy::Nothing,
         }
@@ -242,7 +248,7 @@ impl Stream {
     pub fn frames_per_second_of_thread(&self) -> Option<u64> {
         match &self.format {
             Format::Frames { frames_per_second, .. } => *frames_per_second,
-            Format::Panda { .. } | Format::Vita49 | Format::Raw => None,
+            Format::Panda { .. } | Format::Packets { .. } | Format::Raw => None,
         }
     }
 
@@ -257,7 +263,7 @@ impl Stream {
     pub fn counted_by(&self) -> CountedBy {
         match &self.format {
             Format::Frames { .. } if self.fill == Fill::Omit => CountedBy::FrameTime,
-            Format::Vita49 => CountedBy::FrameTime,
+            Format::Packets { .. } => self.format.counted_by(),
             Format::Panda { .. } => CountedBy::ServerCount,
             Format::Raw if self.is_of_bytes() => CountedBy::Bytes,
             Format::Raw if self.fill == Fill::Omit => CountedBy::Nothing,
@@ -272,7 +278,7 @@ impl Stream {
     pub fn frames_per_second(&self, account: &Account) -> Option<u64> {
         let listed = match &self.format {
             Format::Frames { threads, .. } => threads.len(),
-            Format::Panda { .. } | Format::Vita49 | Format::Raw => 0,
+            Format::Panda { .. } | Format::Packets { .. } | Format::Raw => 0,
         };
         let threads = listed.max(account.flows.len()).max(1);
         self.frames_per_second_of_thread().map(|rate| rate.saturating_mul(threads as u64))
@@ -649,12 +655,13 @@ mod tests {
             r#"{"name":"vdif","frames_per_second":null,"derived":false,"threads":[]}"#,
             r#"{"name":"panda","header":"a","ending":null,"captured":7,"connections":[],"notes":["b"]}"#,
             r#"{"name":"vita49"}"#,
+            r#"{"name":"spead"}"#,
             r#"{"name":"raw"}"#,
         ] {
             let format: Format = serde_json::from_str(json).unwrap();
             assert_eq!(serde_json::to_string(&format).unwrap(), json);
         }
-        let error = serde_json::from_str::<Format>(r#"{"name":"spead"}"#).unwrap_err();
+        let error = serde_json::from_str::<Format>(r#"{"name":"gvsp"}"#).unwrap_err();
         assert!(error.to_string().contains("format"), "{error}");
     }
 

@@ -246,6 +246,14 @@ pub enum RecordError {
     /// The manifest of the new scan could not be locked or written.
     #[error(transparent)]
     Manifest(#[from] store::lock::Error),
+    /// A server did not take the connection.
+    #[error("connecting to {server}: {source}")]
+    Connect {
+        /// The server, as `host:port`.
+        server: String,
+        /// The cause.
+        source: io::Error,
+    },
     /// A copy of the manifest, or a directory, could not be written.
     #[error("{}: {source}", path.display())]
     File {

@@ -19,12 +19,16 @@
 #![forbid(unsafe_code)]
 
 pub mod framed;
+pub mod framing;
 pub mod hint;
 pub mod mark5b;
+pub mod packets;
 pub mod panda;
 pub mod pcap;
+pub mod rtp;
 pub mod samples;
 pub mod sequence;
+pub mod spead;
 pub mod vdif;
 pub mod vita49;
 

@@ -173,7 +173,7 @@ impl Ending {
     ) -> Self {
         let ending = match format {
             Format::Panda { .. } => Ending::of_panda(format, account, lack.clone()),
-            Format::Frames { .. } | Format::Vita49 | Format::Raw => {
+            Format::Frames { .. } | Format::Packets { .. } | Format::Raw => {
                 Ending::of_frames(state, account)
             }
         };

@@ -202,7 +202,7 @@ fn file_name(scan: &ScanName, stream: &Stream) -> String {
     let kind = match &stream.format {
         Format::Frames { kind, .. } if kind.name() == "mark5b" => "m5b",
         Format::Frames { kind, .. } => kind.name(),
-        Format::Vita49 => "vita49",
+        Format::Packets { kind } => kind.name(),
         _ => "raw",
     };
     format!("{scan}/{}.{kind}", stream.name)

@@ -117,7 +117,7 @@ impl Known<'_> {
             Format::Frames { threads, .. } => {
                 threads.is_empty() || threads.contains(&header.thread())
             }
-            Format::Panda { .. } | Format::Vita49 | Format::Raw => false,
+            Format::Panda { .. } | Format::Packets { .. } | Format::Raw => false,
         };
         let kind = |it: &Header| {
             (it.legacy(), it.version(), it.bits_per_sample(), it.log2_channels(), it.complex())

@@ -338,7 +338,7 @@ fn count_between(all: &mut [(GoodBlock, Option<&UnindexedBlock>)]) {
 fn rate_of(told: &Stream) -> Option<u64> {
     match &told.format {
         Format::Frames { frames_per_second, .. } => frames_per_second.filter(|rate| *rate > 0),
-        Format::Panda { .. } | Format::Vita49 | Format::Raw => None,
+        Format::Panda { .. } | Format::Packets { .. } | Format::Raw => None,
     }
 }
 
@@ -357,7 +357,7 @@ fn time_of_first(told: &Stream, block: &Block, timed: (u32, Second, u32, u16)) -
 fn threads_of(told: &Stream) -> i64 {
     match &told.format {
         Format::Frames { threads, .. } => threads.len().max(1) as i64,
-        Format::Panda { .. } | Format::Vita49 | Format::Raw => 1,
+        Format::Panda { .. } | Format::Packets { .. } | Format::Raw => 1,
     }
 }
 

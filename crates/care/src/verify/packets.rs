@@ -13,7 +13,8 @@ use std::ops::Range;
 use fullbore_core::account::Account;
 use fullbore_core::index::Block;
 use fullbore_core::manifest::Format;
-use fullbore_formats::vita49::index::{PacketIndexer, PacketReading, PacketStream};
+use fullbore_formats::packets::{PacketKind, PacketReading};
+use fullbore_formats::vita49::index::{PacketIndexer, PacketStream};
 use fullbore_formats::vita49::{Packet, Prologue};
 use fullbore_store::reader::{Presence, Scan, StoredStream};
 
@@ -23,7 +24,7 @@ use super::walk::Walk;
 /// has no packets of VITA-49. It ends where lengths are missing.
 pub(super) fn carries(scan: &Scan, stream: &StoredStream) -> Vec<u32> {
     let mut carries = Vec::new();
-    if stream.format != Format::Vita49 {
+    if stream.format != (Format::Packets { kind: PacketKind::Vita49 }) {
         return carries;
     }
     let mut carry = 0;

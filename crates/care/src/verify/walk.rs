@@ -159,7 +159,7 @@ impl Clock {
                 places: by_time && restarts == 0 && stream.is_filled() && !threads.is_empty(),
                 numbers: by_time && restarts == 0 && !stream.is_filled(),
             },
-            Format::Panda { .. } | Format::Vita49 | Format::Raw => {
+            Format::Panda { .. } | Format::Packets { .. } | Format::Raw => {
                 Self { rate: None, threads: 1, places: false, numbers: false }
             }
         }

@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::{Args as Arguments, ValueEnum};
-use fullbore_core::endpoint::{UdpTarget, thread_list};
+use fullbore_core::endpoint::UdpTarget;
 use fullbore_core::pattern::PatternSource;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_formats::framed::{FrameCodec, FrameKind};
+use fullbore_formats::packets::PacketKind;
 use fullbore_formats::sequence::Field;
-use fullbore_formats::vdif::{Header, Mode, station_number};
+use fullbore_formats::vdif::{Header, Mode, station_number, thread_list};
 use fullbore_linux::clock::Clock;
 use fullbore_linux::place::PlaceError;
 use fullbore_linux::stop_handle::StopHandle;
@@ -21,7 +22,7 @@ use fullbore_replay::Progress;
 use fullbore_replay::pace::{CATCH_UP, Waiting};
 use fullbore_simulators::generate::{
     Faults, Form, Generator, Pace, PacketForm, PayloadSource, Payloads, Plan, Report, Silence,
-    StreamPlan, Tally, Truth, VdifForm, at_rate, mark5b_template,
+    StreamPlan, Tally, Truth, VdifForm, Vita49Form, at_rate, mark5b_template,
 };
 use fullbore_time::Tai;
 
@@ -29,8 +30,8 @@ use super::sending;
 use crate::hint::explained;
 use crate::output::{FOUND, GOOD, Output, count};
 
-/// Send test streams to the network: VDIF, Mark 5B or VITA-49 with valid headers,
-/// or any datagrams.
+/// Send test streams to the network: VDIF, Mark 5B, VITA-49, SPEAD or RTP with valid
+/// headers, or any datagrams.
 ///
 /// One stream goes to each port:
 ///
@@ -102,6 +103,9 @@ pub struct Args {
     /// The sequence number in raw datagrams: offset, width in bytes, le or be, for example 0:8:le.
     #[arg(long, value_name = "FIELD", help_heading = "Streams")]
     seq: Option<Field>,
+    /// Packets of each SPEAD heap. [default: 4]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20), help_heading = "Streams")]
+    heap: Option<u32>,
     /// The stream id of VITA-49 packets, in hexadecimal digits. [default: 1]
     #[arg(long, value_name = "ID", value_parser = stream_id, help_heading = "Streams")]
     stream_id: Option<u32>,
@@ -244,9 +248,20 @@ enum Format {
     Vita49,
     /// A DIFI packet each: the same by the rules of DIFI, and one version packet a second.
     Difi,
+    /// A packet of SPEAD-64-48 each.
+    Spead,
+    /// An RTP packet each.
+    Rtp,
     /// Anything, with a sequence number if asked for.
     Raw,
 }
+
+/// Bytes of a SPEAD packet: 48 before a payload of 8 KiB.
+const SPEAD_BYTES: u32 = 8240;
+/// Packets of a SPEAD heap.
+const HEAP_PACKETS: u32 = 4;
+/// Bytes of an RTP packet, which fits an Ethernet frame.
+const RTP_BYTES: u32 = 1452;
 
 /// The default mode, common in VLBI.
 const USUAL_MODE: &str = "VDIF_8000-2048-16-2";
@@ -431,6 +446,7 @@ fn faults(args: &Args) -> Faults {
 
 /// The form of the datagrams, and the frames per second of each thread.
 fn form(args: &Args, threads: u64) -> anyhow::Result<(Form, u64)> {
+    ensure!(args.format == Format::Spead || args.heap.is_none(), "--heap is for --format spead");
     let is_vita49 = matches!(args.format, Format::Vita49 | Format::Difi);
     for (option, given) in
         [("--stream-id", args.stream_id.is_some()), ("--frequency", args.frequency.is_some())]
@@ -439,7 +455,9 @@ fn form(args: &Args, threads: u64) -> anyhow::Result<(Form, u64)> {
     }
     let kind = match args.format {
         Format::Raw => return raw_form(args),
-        Format::Vita49 | Format::Difi => return packet_form(args),
+        Format::Vita49 | Format::Difi => return vita49_form(args),
+        Format::Spead => return packet_form(args, PacketKind::Spead, SPEAD_BYTES),
+        Format::Rtp => return packet_form(args, PacketKind::Rtp, RTP_BYTES),
         Format::Vdif | Format::Vtp => FrameKind::Vdif,
         Format::Mark5b => FrameKind::Mark5b,
     };
@@ -504,6 +522,22 @@ fn form(args: &Args, threads: u64) -> anyhow::Result<(Form, u64)> {
     Ok((Form::Frames { kind, template, packet_number }, frames_per_second))
 }
 
+fn packet_form(args: &Args, kind: PacketKind, usual_bytes: u32) -> anyhow::Result<(Form, u64)> {
+    let title = kind.title();
+    ensure!(args.mode.is_none(), "--mode speaks of VDIF, and not of {title}");
+    ensure!(args.sample.is_none(), "--sample is for VDIF, and not for {title}");
+    ensure!(
+        !args.psn && args.seq.is_none(),
+        "{title} has a count of its own: omit --psn and --seq"
+    );
+    let bytes = args.frame.unwrap_or(usual_bytes);
+    let packets = PacketForm::of(kind, bytes, args.heap.unwrap_or(HEAP_PACKETS))
+        .with_context(|| format!("packets of {bytes} bytes have no room behind their header"))?;
+    let payload = packets.payload_bytes();
+    let frames_per_second = rate_of(args, payload, 1)?.unwrap_or(nearest(USUAL_RATE, payload, 1));
+    Ok((Form::Packets(packets), frames_per_second))
+}
+
 fn raw_form(args: &Args) -> anyhow::Result<(Form, u64)> {
     ensure!(args.mode.is_none(), "--mode speaks of VDIF, and not of --format raw");
     ensure!(args.sample.is_none(), "--sample is for VDIF, and not for --format raw");
@@ -521,7 +555,7 @@ const USUAL_FREQUENCY: u64 = 1_420_405_752;
 /// The samples in a packet that fits a network of frames of 9000 bytes.
 const USUAL_SAMPLES: u32 = 2048;
 
-fn packet_form(args: &Args) -> anyhow::Result<(Form, u64)> {
+fn vita49_form(args: &Args) -> anyhow::Result<(Form, u64)> {
     let difi = args.format == Format::Difi;
     let refused = [
         ("--mode", args.mode.is_some()),
@@ -537,7 +571,7 @@ fn packet_form(args: &Args) -> anyhow::Result<(Form, u64)> {
         bail!("{option} is not for VITA-49 packets");
     }
     let bits = args.bits.unwrap_or(16);
-    let mut form = PacketForm {
+    let mut form = Vita49Form {
         difi,
         stream_id: args.stream_id.unwrap_or(1),
         packet_bytes: 0,
@@ -549,7 +583,7 @@ fn packet_form(args: &Args) -> anyhow::Result<(Form, u64)> {
     form.check().map_err(|why| anyhow!(why))?;
     let payload = form.payload_bytes();
     let packets_per_second = rate_of(args, payload, 1)?.unwrap_or(nearest(USUAL_RATE, payload, 1));
-    Ok((Form::Packets(form), packets_per_second))
+    Ok((Form::Packets(PacketForm::Vita49(form)), packets_per_second))
 }
 
 /// The requested frames per second.
@@ -686,16 +720,22 @@ mod tests {
         assert_eq!((template.legacy(), template.frame_bytes()), (true, 5016));
         let raw = typed("--to udp://[::1]:1 --format raw --seq 0:8:le --frame 1312").unwrap();
         assert!(matches!(raw.streams[0].form, Form::Raw { frame_bytes: 1312, sequence: Some(_) }));
+        let spead = typed("--to udp://[::1]:1 --format spead --rate 8192kB/s --heap 16").unwrap();
+        assert_eq!(spead.streams[0].frames_per_second, 1000);
     }
 
     #[test]
     fn packets_of_vita49_have_a_stream_id_and_the_samples_that_fit() {
         let plan = typed("--to udp://[::1]:1 --format difi --stream-id cafe0002").unwrap();
-        let Form::Packets(form) = &plan.streams[0].form else { panic!("no packets") };
+        let Form::Packets(PacketForm::Vita49(form)) = &plan.streams[0].form else {
+            panic!("no packets")
+        };
         assert_eq!((form.stream_id, form.packet_bytes, form.samples()), (0xCAFE_0002, 8220, 2048));
         let words = "--to udp://[::1]:1 --format vita49 --bits 8 --frame 1420 --rate 2.8MB/s";
         let plan = typed(words).unwrap();
-        let Form::Packets(form) = &plan.streams[0].form else { panic!("no packets") };
+        let Form::Packets(PacketForm::Vita49(form)) = &plan.streams[0].form else {
+            panic!("no packets")
+        };
         assert_eq!((form.samples(), plan.streams[0].frames_per_second), (700, 2000));
     }
 
@@ -715,6 +755,9 @@ mod tests {
             ("--to udp://[::1]:1 --threads 0,0", "twice"),
             ("--to udp://[::1]:1 --fps 0", "sends nothing"),
             ("--to udp://[::1]:1 --frame 8", "no room"),
+            ("--to udp://[::1]:1 --format rtp --frame 12", "no room"),
+            ("--to udp://[::1]:1 --format rtp --heap 3", "--format spead"),
+            ("--to udp://[::1]:1 --format spead --seq 0:8:le", "count of its own"),
             ("--to udp://[::1]:1 --frame 8033", "multiples of 8"),
             ("--to udp://[::1]:1 --edv 7", "EDV 0, 1, 2, 3, 4 or 0xAB"),
             ("--to udp://[::1]:1 --edv 0xAB --frame 8032", "10032 bytes"),

@@ -718,7 +718,7 @@ fn layout(stream: &Stream) -> String {
                 captured.map_or_else(String::new, |n| format!(", {n} taken by the PandA"));
             format!("PandA, samples of {samples} bytes, {ending}{captured}")
         }
-        Format::Vita49 => "VITA-49, packets of varying length".to_owned(),
+        Format::Packets { kind } => format!("{}, packets of varying length", kind.title()),
         Format::Raw => format!("raw, {frames}"),
     };
     let fill = match stream.fill {

@@ -51,6 +51,8 @@ use crate::store_arg::StoreArg;
 ///   udp://0.0.0.0:46220?format=vtp                  VDIF behind a packet number
 ///   udp://239.1.1.1:5000?interface=eth0             a multicast group
 ///   udp://[::]:5000?format=raw&seq=0:4:be           anything with a counter
+///   udp://239.1.1.1:7148?format=spead               SPEAD heaps; also vita49, rtp
+///   tcp://rp-f0a1b2:8900?frame=16384&seq=0:8:le     a digitiser with a TCP server
 ///   panda://172.23.252.201                          a PandA: its acquisitions
 ///   pattern:prbs31?rate=2Gbit/s                     a test pattern
 ///   file:x.vdif                                     a file, or a named pipe

@@ -32,7 +32,7 @@ impl FrameSize {
         let raw = self.format == SourceFormat::Raw;
         let fixed = match self.format {
             SourceFormat::Frames(kind) => kind.fixed_frame_bytes(),
-            SourceFormat::Vita49 { .. } | SourceFormat::Raw => None,
+            SourceFormat::Packets { .. } | SourceFormat::Raw => None,
         };
         let bytes = match self.frame {
             _ if of_mode.is_some() && self.format != SourceFormat::Frames(FrameKind::Vdif) => {
@@ -91,7 +91,7 @@ impl FrameSize {
         };
         let header = match self.format {
             SourceFormat::Frames(kind) => kind.usual_header_bytes(),
-            SourceFormat::Vita49 { .. } | SourceFormat::Raw => 0,
+            SourceFormat::Packets { .. } | SourceFormat::Raw => 0,
         };
         let payload = u64::from(bytes.saturating_sub(header).max(1));
         if rate.0 == 0 || !rate.0.is_multiple_of(payload) {

@@ -5,8 +5,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use fullbore_formats::FILL;
 use fullbore_formats::framed::FrameKind;
+use fullbore_formats::packets::PacketFormat;
 use fullbore_formats::sequence::Field;
-use fullbore_formats::vdif::Mode;
+use fullbore_formats::spead::Divide;
+use fullbore_formats::vdif::{Mode, thread_list};
 
 use super::error::together;
 use super::query::{Parameter, Query, parameter};
@@ -31,8 +33,10 @@ pub const PACKET_NUMBER_BYTES: u32 = 8;
 pub enum SourceFormat {
     /// One frame in each, with its own time.
     Frames(FrameKind),
-    /// One VITA-49 packet in each.
-    Vita49 {
+    /// One packet in each that tells its stream.
+    Packets {
+        /// The format of the packets.
+        format: PacketFormat,
         /// True if the packets are checked by the rules of DIFI.
         difi: bool,
     },
@@ -110,7 +114,7 @@ impl UdpSource {
         parameter(
             "format",
             "vdif",
-            "vdif, vtp (vdif behind a packet number), mark5b, vita49, difi or raw (any datagrams); default vdif",
+            "vdif, vtp (vdif behind a packet number), mark5b, vita49, difi, spead, rtp or raw (any datagrams); default vdif",
         ),
         parameter(
             "frame",
@@ -134,6 +138,12 @@ impl UdpSource {
             "split",
             "together, split into streams, or a list such as 0-7,9; default together, where a thread that begins late \
              gets a stream of its own",
+        ),
+        parameter(
+            "divide",
+            "item:0x4101",
+            "what divides SPEAD packets into streams: an item, or heaps:N if N senders take turns in the heap count; \
+             default: one stream",
         ),
         parameter("seq", "0:8:le", "sequence field of raw datagrams: offset, width, le or be"),
         parameter(
@@ -170,7 +180,10 @@ impl UdpSource {
     /// Returns the number by which its frames are counted.
     pub fn counted_by(&self) -> CountedBy {
         match self.format {
-            SourceFormat::Frames(_) | SourceFormat::Vita49 { .. } => CountedBy::FrameTime,
+            SourceFormat::Packets { format: PacketFormat::Spead(_), .. } => {
+                CountedBy::SequenceField
+            }
+            SourceFormat::Frames(_) | SourceFormat::Packets { .. } => CountedBy::FrameTime,
             SourceFormat::Raw if self.sequence.is_some() => CountedBy::SequenceField,
             SourceFormat::Raw => CountedBy::Nothing,
         }
@@ -206,7 +219,7 @@ impl UdpSource {
 
     fn of_port(endpoint: Endpoint, address: SocketAddr, name: &str) -> Result<Self, Error> {
         let query = Query::with(&endpoint, Self::PARAMETERS, SAMPLE_PARAMETERS)?;
-        let (format, vtp) = query
+        let (mut format, vtp) = query
             .value("format", source_format)?
             .unwrap_or((SourceFormat::Frames(FrameKind::Vdif), false));
         let framed = format != SourceFormat::Raw;
@@ -216,11 +229,19 @@ impl UdpSource {
                 "the headers of VDIF frames describe the samples: omit `samples`",
             ));
         }
-        let vita49 = matches!(format, SourceFormat::Vita49 { .. });
-        let given = VDIF_ONLY.into_iter().find(|name| vita49 && query.text(name).is_some());
-        if let Some(name) = given {
+        let divide: Option<Divide> = query.parsed("divide")?;
+        if let SourceFormat::Packets { format: PacketFormat::Spead(by), .. } = &mut format {
+            *by = divide.unwrap_or_default();
+        } else if divide.is_some() {
+            return Err(together("`divide` is for format=spead"));
+        }
+        let packets = matches!(format, SourceFormat::Packets { .. });
+        if let SourceFormat::Packets { format, .. } = format
+            && let Some(name) = VDIF_ONLY.into_iter().find(|name| query.text(name).is_some())
+        {
+            let title = format.kind().title();
             return Err(together(format!(
-                "`{name}` is not for VITA-49: its packets carry their stream, count, time and length"
+                "`{name}` is not for {title}: its packets tell their stream, count and length"
             )));
         }
         let packet_number = query.flag("psn")?.unwrap_or(vtp);
@@ -239,7 +260,7 @@ impl UdpSource {
                 "the packet number has {PACKET_NUMBER_BYTES} bytes, which are stripped: omit `strip={strip}`"
             )));
         }
-        let usual = if vita49 { Threads::Split } else { Threads::Together };
+        let usual = if packets { Threads::Split } else { Threads::Together };
         let threads = query.value("threads", threads)?.unwrap_or(usual);
         if threads != Threads::Together && format == SourceFormat::Raw {
             return Err(together("`threads` is for VDIF frames: not with format=raw"));
@@ -259,7 +280,7 @@ impl UdpSource {
         let size = FrameSize { frame, strip, format, mode };
         let default_fill = match format {
             SourceFormat::Frames(_) => Fill::Invalid,
-            SourceFormat::Vita49 { .. } => Fill::Omit,
+            SourceFormat::Packets { .. } => Fill::Omit,
             SourceFormat::Raw => Fill::Pattern(FILL),
         };
         let given_fill = query.value("fill", fill)?;
@@ -296,7 +317,7 @@ impl UdpSource {
             sender,
             format,
             frame_bytes: size.checked()?,
-            varying: vita49 || frame == Some(FrameLength::Varying),
+            varying: packets || frame == Some(FrameLength::Varying),
             frames_per_second: size.frames_per_second(&query, &threads)?,
             mode,
             packet_number,
@@ -320,47 +341,22 @@ impl fmt::Display for UdpSource {
     }
 }
 
-/// The parameters that VITA-49 packets make needless.
+/// The parameters that packets with their own stream and count make needless.
 const VDIF_ONLY: [&str; 8] = ["psn", "seq", "threads", "frame", "fps", "rate", "mode", "fill"];
-
-/// VDIF threads have ten bits.
-const HIGHEST_THREAD: u16 = 1023;
-
-/// Reads `0-7,9`; no thread twice.
-pub fn thread_list(text: &str) -> Result<Vec<u16>, String> {
-    let bad = || format!("threads are numbers from 0 to {HIGHEST_THREAD}, such as 0-7,9");
-    let number = |text: &str| {
-        text.parse::<u16>().ok().filter(|&thread| thread <= HIGHEST_THREAD).ok_or_else(bad)
-    };
-    let mut threads = Vec::new();
-    for part in text.split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let range = number(first)?..=number(last)?;
-        if range.is_empty() {
-            return Err(bad());
-        }
-        for thread in range {
-            if threads.contains(&thread) {
-                return Err(format!("thread {thread} is listed twice"));
-            }
-            threads.push(thread);
-        }
-    }
-    Ok(threads)
-}
 
 /// Reads the name of a format, and whether a packet number precedes its frames.
 fn source_format(value: &str) -> Result<(SourceFormat, bool), String> {
     let name = value.to_ascii_lowercase();
     match (name.as_str(), FrameKind::named(&name)) {
         ("vtp", _) => Ok((SourceFormat::Frames(FrameKind::Vdif), true)),
-        ("vita49", _) => Ok((SourceFormat::Vita49 { difi: false }, false)),
-        ("difi", _) => Ok((SourceFormat::Vita49 { difi: true }, false)),
         ("raw", _) => Ok((SourceFormat::Raw, false)),
         (_, Some(kind)) => Ok((SourceFormat::Frames(kind), false)),
         (_, None) => {
+            if let Some(format) = PacketFormat::named(&name) {
+                return Ok((SourceFormat::Packets { format, difi: name == "difi" }, false));
+            }
             let names: Vec<&str> = FrameKind::ALL.iter().map(|kind| kind.name()).collect();
-            Err(format!("it is {}, vtp, vita49, difi or raw", names.join(", ")))
+            Err(format!("it is {}, vtp, vita49, difi, spead, rtp or raw", names.join(", ")))
         }
     }
 }
@@ -492,6 +488,7 @@ mod tests {
             ("udp://:5000?format=pcap", "format=vdif"),
             ("udp://:5000?threads=0-2000", "threads=split"),
             ("udp://:5000?seq=0:9:le&format=raw", "seq=0:8:le"),
+            ("udp://:5000?divide=item:1&format=spead", "divide=item:0x4101"),
             ("udp://:5000?fill=zero", "fill=invalid"),
             ("udp://:5000?name=ds1", "name=no0001"),
             ("udp://:5000?block=1", "block=4MiB"),
@@ -533,6 +530,8 @@ mod tests {
             ("format=raw&strip=8&seq=4:8:le", "across the 8 bytes"),
             ("format=raw&frame=varying&seq=65500:8:le", "65507"),
             ("format=vtp&strip=12", "8 bytes"),
+            ("format=rtp&divide=heaps:4", "format=spead"),
+            ("format=spead&fps=4", "SPEAD"),
             ("format=raw&seq=0:8:le&threads=split", "threads"),
             ("format=raw&fill=pattern", "fill"),
             ("format=raw&frame=varying&seq=0:8:le&fill=0x1", "fill"),

@@ -34,7 +34,7 @@ pub use crate::event::{
     SealedSink, StreamState, WriteReport,
 };
 pub use crate::source::packet_file;
-pub use crate::source::{PacketFileSource, PandaConfig, SourceConfig};
+pub use crate::source::{PandaConfig, SourceConfig, WaitingInput, WaitingSource};
 pub use arm::Recorder;
 pub use config::{Limit, RecordingConfig};
 pub use preflight::{PreflightReport, free_bytes, preflight, slow_disks};

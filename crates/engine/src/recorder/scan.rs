@@ -307,7 +307,7 @@ impl ActiveScan {
     pub fn is_empty(&self) -> bool {
         let unbegun = |stream: &Stream| match &stream.format {
             Format::Panda { header, .. } => header.is_empty(),
-            Format::Frames { .. } | Format::Vita49 | Format::Raw => false,
+            Format::Frames { .. } | Format::Packets { .. } | Format::Raw => false,
         };
         !self.manifest.streams.is_empty() && self.manifest.streams.iter().all(unbegun)
     }

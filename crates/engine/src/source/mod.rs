@@ -39,12 +39,14 @@
 //! }
 //! ```
 //!
-//! [`udp`] shows a thread with several sources, [`packet_file`] the same ports fed from a file, [`panda`] a source that ends scans itself.
+//! [`udp`] shows a thread with several sources, [`waiting`] the same ports fed from a file or a
+//! connection, [`panda`] a source that ends scans itself.
 
 pub mod bytes;
 pub mod packet_file;
 pub mod panda;
 pub mod udp;
+pub mod waiting;
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -70,16 +72,16 @@ use crate::error::RecordError;
 
 use crate::topology::NetworkPath;
 
-pub use packet_file::PacketFileSource;
 pub use panda::PandaConfig;
+pub use waiting::{WaitingInput, WaitingSource};
 
 /// A source of a recording, as configured. It dereferences to its facts.
 #[derive(Clone, Debug)]
 pub enum SourceConfig {
     /// Datagrams.
     Udp(Box<UdpSource>),
-    /// Datagrams in a packet capture.
-    PacketFile(Box<PacketFileSource>),
+    /// Datagrams in a packet capture, or frames of a TCP connection.
+    Waiting(Box<WaitingSource>),
     /// The acquisitions of a PandA.
     Panda(PandaConfig),
     /// Bytes without frames.
@@ -92,7 +94,7 @@ impl Deref for SourceConfig {
     fn deref(&self) -> &Self::Target {
         match self {
             Self::Udp(source) => source.as_ref(),
-            Self::PacketFile(source) => source.as_ref(),
+            Self::Waiting(source) => source.as_ref(),
             Self::Panda(source) => source,
             Self::Bytes(source) => source,
         }
@@ -105,9 +107,9 @@ impl From<UdpSource> for SourceConfig {
     }
 }
 
-impl From<PacketFileSource> for SourceConfig {
-    fn from(source: PacketFileSource) -> Self {
-        Self::PacketFile(Box::new(source))
+impl From<WaitingSource> for SourceConfig {
+    fn from(source: WaitingSource) -> Self {
+        Self::Waiting(Box::new(source))
     }
 }
 
@@ -324,8 +326,8 @@ pub(crate) fn open(
         SourceConfig::Panda(config) => {
             Box::new(panda::OpenPanda::open(config.clone(), first, context)?)
         }
-        SourceConfig::PacketFile(config) => {
-            Box::new(packet_file::OpenPacketFile::open(config, first, context)?)
+        SourceConfig::Waiting(config) => {
+            Box::new(waiting::OpenWaiting::open(config, first, context)?)
         }
         SourceConfig::Bytes(config) => Box::new(bytes::OpenBytes::open(config, first, context)?),
     })

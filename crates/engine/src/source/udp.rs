@@ -64,7 +64,7 @@ impl Source for UdpSource {
                 derived: false,
                 threads: Vec::new(),
             },
-            SourceFormat::Vita49 { .. } => Format::Vita49,
+            SourceFormat::Packets { format, .. } => Format::Packets { kind: format.kind() },
             SourceFormat::Raw => Format::Raw,
         }
     }

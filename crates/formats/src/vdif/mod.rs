@@ -14,6 +14,7 @@ mod mode;
 mod samples;
 mod second;
 mod second_count;
+mod threads;
 mod timeline;
 
 pub use extended::{Backend, Extended, SampleRate};
@@ -24,4 +25,5 @@ pub use mode::{Mode, ModeError};
 pub use samples::{ChannelStatistics, SampleStatistics};
 pub use second::Second;
 pub use second_count::{Found, SecondCount};
+pub use threads::thread_list;
 pub use timeline::{NOWHERE, Timeline};

@@ -4,9 +4,13 @@ use std::fmt;
 
 use fullbore_time::Tai;
 
-use super::count::PacketCounter;
 use super::packet::{Epoch, Fraction, Kind, Packet, Prologue, Trailer};
+use crate::packets::PacketReading;
+use crate::packets::count::{Clock, PacketCounter, Place};
 use crate::vdif::Found;
+
+/// The values of a packet count.
+const CYCLE: u32 = 16;
 
 /// Seconds from 1970 to the origin of GPS time, 1980-01-06, by UTC.
 const GPS_ORIGIN: i128 = 315_964_800;
@@ -47,25 +51,6 @@ impl fmt::Display for PacketStream {
     }
 }
 
-/// The reading of one packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PacketReading {
-    /// A whole packet.
-    Whole {
-        /// Its index.
-        index: i64,
-        /// True if its trailer says that its data are invalid.
-        invalid: bool,
-    },
-    /// A packet of another length than its header says.
-    Damaged {
-        /// Its index.
-        index: i64,
-    },
-    /// No packet of this kind and stream id.
-    Foreign,
-}
-
 /// Counts the packets of one kind and stream id.
 #[derive(Clone, Debug)]
 pub struct PacketIndexer {
@@ -80,7 +65,7 @@ impl PacketIndexer {
     pub fn of(packet: &[u8]) -> Option<Self> {
         let prologue = Prologue::read(packet).ok()?;
         let (kind, stream) = (prologue.kind, prologue.stream);
-        Some(Self { kind, stream, counter: PacketCounter::default(), found: Found::default() })
+        Some(Self { kind, stream, counter: PacketCounter::new(CYCLE), found: Found::default() })
     }
 
     /// True if the packets hold samples.
@@ -114,7 +99,7 @@ impl PacketIndexer {
     #[inline]
     pub fn read(&self, packet: &[u8], length: usize) -> PacketReading {
         let Some(prologue) = self.prologue(packet) else { return PacketReading::Foreign };
-        let index = self.counter.index(&prologue).index;
+        let index = self.counter.index(&place(&prologue)).index;
         match Packet::read(packet) {
             Ok(whole) if length == packet.len() => {
                 PacketReading::Whole { index, invalid: whole.is_invalid() }
@@ -132,7 +117,7 @@ impl PacketIndexer {
         };
         self.found.sample_loss += says(Trailer::sample_loss);
         self.found.over_range += says(Trailer::over_range);
-        let counted = self.counter.observe(&packet.prologue);
+        let counted = self.counter.observe(&place(&packet.prologue));
         self.found.disagreements += u64::from(counted.disagrees);
     }
 
@@ -156,6 +141,17 @@ impl PacketIndexer {
             }
             Epoch::Other => None,
         }
+    }
+}
+
+/// What a packet says about its place in its stream.
+fn place(prologue: &Prologue) -> Place {
+    Place {
+        count: prologue.count.into(),
+        seconds: prologue.seconds,
+        clock: Clock::from(prologue.fraction),
+        payload_bytes: prologue.payload_bytes(),
+        is_timed: prologue.kind.is_data(),
     }
 }
 

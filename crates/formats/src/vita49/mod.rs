@@ -10,7 +10,6 @@
 //! |---|---|
 //! | [`packet`] | the prologue, the payload and the trailer of any packet |
 //! | [`context`] | the fields of a context packet |
-//! | [`count`] | the index of a packet: its count modulo 16, extended by its time |
 //! | [`index`] | the packets of one kind and stream id, and the stream that stores them |
 //! | [`history`] | the values in context packets, and their changes |
 //! | [`listing`] | these changes in a manifest |
@@ -18,7 +17,6 @@
 //! | [`mod@write`] | packets of data, context and version |
 
 pub mod context;
-pub mod count;
 pub mod difi;
 pub mod history;
 pub mod index;
@@ -27,5 +25,4 @@ pub mod packet;
 pub mod write;
 
 pub use self::context::{Context, ContextError};
-pub use self::count::{Counted, PacketCounter};
 pub use self::packet::{ClassId, Fraction, Kind, Packet, PacketError, Prologue, Trailer};

@@ -172,7 +172,7 @@ impl StreamExport {
             Format::Panda { header, settings, .. } => {
                 !header.is_empty() && (settings.is_some() || waited)
             }
-            Format::Frames { .. } | Format::Vita49 | Format::Raw => true,
+            Format::Frames { .. } | Format::Packets { .. } | Format::Raw => true,
         }
     }
 

@@ -19,6 +19,7 @@ pub mod packet_files;
 mod resolve;
 mod sources;
 pub mod target;
+mod tcp;
 #[cfg(test)]
 mod tests;
 pub mod value;

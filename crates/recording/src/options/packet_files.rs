@@ -8,8 +8,9 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use fullbore_core::endpoint::{Endpoint, Error, SourceFormat, UdpSource};
-use fullbore_engine::recorder::PacketFileSource;
 use fullbore_engine::recorder::packet_file::{Flow, flows};
+use fullbore_engine::recorder::{WaitingInput, WaitingSource};
+use fullbore_formats::packets::PacketFormat;
 
 /// The most streams that a capture makes without a choice of ports.
 const MOST_STREAMS: usize = 32;
@@ -69,7 +70,7 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Error {
 }
 
 /// Reads one endpoint and makes a source of each of its ports. Without `port`, it reads the capture.
-pub fn parse(text: &str) -> Result<Vec<PacketFileSource>, Error> {
+pub fn parse(text: &str) -> Result<Vec<WaitingSource>, Error> {
     let endpoint: Endpoint = text.parse()?;
     let path = path_of(&endpoint)?;
     if let Some(name) = OF_SOCKETS.iter().find(|it| has(&endpoint, it)) {
@@ -106,17 +107,26 @@ fn of_port(
     path: &Path,
     port: u16,
     several: bool,
-) -> Result<PacketFileSource, Error> {
+) -> Result<WaitingSource, Error> {
     let mut endpoint = endpoint.clone();
     if several {
         let names = endpoint.parameters.iter_mut().filter(|(name, _)| name == "name");
         names.for_each(|(_, value)| value.push_str(&port.to_string()));
     }
     let mut udp = as_udp(&endpoint, port)?.remove(0);
+    if let SourceFormat::Packets { format, .. } = udp.format
+        && format != PacketFormat::Vita49
+    {
+        let what = format!(
+            "packets of {} are recorded from sockets, not from a packet capture: replay it with a tool such as tcpreplay",
+            format.kind().title()
+        );
+        return Err(Error::Together { what });
+    }
     endpoint.scheme = "pcap".into();
     endpoint.parameters.insert(0, ("port".into(), port.to_string()));
     udp.endpoint = endpoint;
-    Ok(PacketFileSource { path: path.to_owned(), udp })
+    Ok(WaitingSource { input: WaitingInput::PacketFile(path.to_owned()), udp })
 }
 
 /// Reads `46220`, `46220-46235`, or a list of these.
@@ -152,8 +162,10 @@ fn ports(text: &str) -> Result<Vec<u16>, Error> {
 fn ports_with_frames(path: &Path, source: &UdpSource) -> Result<Vec<u16>, Error> {
     let read = flows(path).map_err(|error| unreadable(path, &error))?;
     let carries = |flow: &Flow| match source.format {
-        SourceFormat::Raw => true,
-        SourceFormat::Vita49 { .. } => flow.is_vita49() || source.strip > 0,
+        SourceFormat::Packets { format: PacketFormat::Vita49, .. } => {
+            flow.is_vita49() || source.strip > 0
+        }
+        SourceFormat::Raw | SourceFormat::Packets { .. } => true,
         SourceFormat::Frames(kind) => {
             flow.format().is_some_and(|(found, numbered)| {
                 // Bytes that are stripped, and packets before segmentation, are left to the detection.
@@ -215,7 +227,10 @@ mod tests {
         let sources = parse("file:x.pcapng?port=5000-5001,7&format=vtp&name=sky").unwrap();
         let names: Vec<String> = sources.iter().map(|it| it.udp.name.to_string()).collect();
         assert_eq!(names, ["sky7", "sky5000", "sky5001"]);
-        assert!(sources.iter().all(|it| it.udp.packet_number && it.path == Path::new("x.pcapng")));
+        assert!(
+            sources.iter().all(|it| it.udp.packet_number
+                && it.input == WaitingInput::PacketFile("x.pcapng".into()))
+        );
         for source in sources {
             assert_eq!(parse(&source.udp.endpoint.to_string()), Ok(vec![source]));
         }
@@ -244,6 +259,7 @@ mod tests {
             ("file:x.pcap?port=5,5", "twice"),
             ("file:x.pcap?port=1-2000", "1024"),
             ("file:x.pcap?port=5&speed=7", "speed"),
+            ("file:x.pcap?port=5&format=spead", "tcpreplay"),
             ("file:/nonexistent/x.pcap", "cannot be read"),
         ] {
             let error = parse(text).unwrap_err().to_string();

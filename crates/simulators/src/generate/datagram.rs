@@ -9,10 +9,10 @@ use fullbore_formats::vdif::{Extended, Header, Second, mark5b};
 use fullbore_formats::vita49::packet::PICOSECONDS;
 use fullbore_formats::vita49::write::Stamp;
 
-use super::Form;
 use super::fault::{Damage, Event, Faults, What};
 use super::payload::{Payloads, SPARE_BYTES};
 use super::truth::Done;
+use super::{Form, PacketForm};
 
 /// Room for the longest head: a context packet.
 pub const HEAD_BYTES: usize = 128;
@@ -151,8 +151,8 @@ impl Maker {
                 let bytes = bytes.expect("there is room for the longest head");
                 Made { head: at + bytes, payload, from: 0, to: payloads.each() }
             }
-            Form::Packets(form) => {
-                let bytes = form.write_prologue(self.stamp(place), number, head);
+            Form::Packets(packets) => {
+                let bytes = packets.write(|| self.stamp(place), number, head);
                 Made { head: bytes, payload, from: 0, to: payloads.each() }
             }
             Form::Raw { sequence: None, .. } => {
@@ -187,7 +187,7 @@ impl Maker {
         number: u64,
         head: &mut [u8; HEAD_BYTES],
     ) -> Option<Made> {
-        let Form::Packets(form) = &self.form else { return None };
+        let Form::Packets(PacketForm::Vita49(form)) = &self.form else { return None };
         let stamp = self.stamp(place);
         let packet = match version {
             true => form.version(stamp, number),
@@ -239,7 +239,7 @@ impl Maker {
                 let header = FrameCodec::any_day(*kind).header_bytes(template);
                 header + if *packet_number { NUMBER_BYTES } else { 0 }
             }
-            Form::Packets(form) => form.prologue_bytes(),
+            Form::Packets(packets) => packets.head_bytes() as usize,
             Form::Raw { sequence, .. } => sequence.as_ref().map_or(0, Field::end),
         }
     }
@@ -272,7 +272,7 @@ impl Maker {
                 counted
             }
             Damage::LengthField => {
-                if let Form::Packets(form) = &self.form {
+                if let Form::Packets(PacketForm::Vita49(form)) = &self.form {
                     let longer = form.words().saturating_add(1 + (amount % 64) as u16);
                     head[2..4].copy_from_slice(&longer.to_be_bytes());
                 }
@@ -310,9 +310,8 @@ impl Maker {
             let station = header_end - template.header_bytes() + 12;
             head[station..station + 2].copy_from_slice(&(!template.station()).to_le_bytes());
         }
-        if let Form::Packets(_) = &self.form {
-            // VITA-49 defines types 0 to 7.
-            head[0] |= 0x80;
+        if let Form::Packets(packets) = &self.form {
+            packets.make_foreign(&mut head[0]);
         }
         let length = (amount >> 32) as usize % 1400;
         let tail = length.saturating_sub(HEAD_BYTES).min(payloads.each());
@@ -391,9 +390,9 @@ mod tests {
     fn packets_carry_count_and_time_and_their_damage_is_damage() {
         use fullbore_formats::vita49::{Fraction, Packet, Prologue};
 
-        use crate::generate::PacketForm;
+        use crate::generate::Vita49Form;
 
-        let form = PacketForm {
+        let form = Vita49Form {
             difi: true,
             stream_id: 7,
             packet_bytes: 1028,
@@ -402,7 +401,8 @@ mod tests {
         };
         let payloads = Payloads::of_pattern(&"counter".parse().unwrap(), 1000);
         // 2026-07-01, and three packets per second.
-        let maker = Maker::new(Form::Packets(form), &[0], 3, Second::of(53, 0), 0, 0);
+        let maker =
+            Maker::new(Form::Packets(PacketForm::Vita49(form)), &[0], 3, Second::of(53, 0), 0, 0);
         let place = 3 * 10 + 2;
         let (_, bytes) = datagram(&maker, &payloads, Event { place, what: What::Sent });
         let packet = Packet::read(&bytes).unwrap();

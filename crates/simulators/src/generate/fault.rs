@@ -269,6 +269,9 @@ pub const FRAME_DAMAGES: &[Option<Damage>] =
 /// Possible damage of datagrams without a known header.
 pub const RAW_DAMAGES: &[Option<Damage>] = &[Some(Damage::Truncated), Some(Damage::Extended), None];
 
+/// Rubbish alone: the headers of these datagrams have no length, so no damage could be seen.
+pub const RUBBISH: &[Option<Damage>] = &[None];
+
 /// The largest number of places between a frame and its copy.
 const COPY_DISTANCE: u64 = 4;
 

@@ -15,6 +15,7 @@ mod packets;
 mod payload;
 mod port_sender;
 mod truth;
+mod vita49;
 
 use std::borrow::Cow;
 
@@ -35,6 +36,7 @@ pub use fault::{Damage, Error as FaultError, Faults, Silence};
 pub use packets::PacketForm;
 pub use payload::{PayloadSource, Payloads, SampleError};
 pub use truth::{Harm, Set, StreamTruth, Tally, Truth};
+pub use vita49::Vita49Form;
 
 use port_sender::PortSender;
 
@@ -87,7 +89,7 @@ pub enum Form {
         /// True if a packet number precedes each frame (VTP).
         packet_number: bool,
     },
-    /// VITA-49 packets of one stream id, with context beside them.
+    /// Packets that tell their stream and count.
     Packets(PacketForm),
     /// Any other datagrams.
     Raw {
@@ -102,7 +104,7 @@ impl Form {
     fn frame_bytes(&self) -> u32 {
         match self {
             Form::Frames { kind, template, .. } => FrameCodec::any_day(*kind).frame_bytes(template),
-            Form::Packets(form) => form.packet_bytes,
+            Form::Packets(packets) => packets.packet_bytes(),
             Form::Raw { frame_bytes, .. } => *frame_bytes,
         }
     }
@@ -110,7 +112,7 @@ impl Form {
     fn payload_bytes(&self) -> u32 {
         match self {
             Form::Frames { template, .. } => template.payload_bytes(),
-            Form::Packets(form) => form.payload_bytes(),
+            Form::Packets(packets) => packets.payload_bytes(),
             Form::Raw { frame_bytes, .. } => *frame_bytes,
         }
     }
@@ -132,7 +134,7 @@ impl Form {
         match self {
             Form::Frames { kind: FrameKind::Vdif, packet_number: true, .. } => "vtp",
             Form::Frames { kind, .. } => kind.name(),
-            Form::Packets(form) => form.name(),
+            Form::Packets(packets) => packets.name(),
             Form::Raw { .. } => "raw",
         }
     }
@@ -442,9 +444,13 @@ impl Generator {
 /// The time of a stream's first frames if all begin at `start`.
 fn start_of(form: &Form, start: Tai, given: bool) -> Tai {
     match form {
-        // Raw datagrams carry no time within a second.
-        Form::Raw { .. } if !given => start.plus_ns(-start.0.rem_euclid(1_000_000_000)),
-        Form::Raw { .. } | Form::Packets(_) | Form::Frames { .. } => start,
+        // These carry no time within a second.
+        Form::Packets(PacketForm::Spead { .. } | PacketForm::Rtp { .. }) | Form::Raw { .. }
+            if !given =>
+        {
+            start.plus_ns(-start.0.rem_euclid(1_000_000_000))
+        }
+        Form::Packets(_) | Form::Raw { .. } | Form::Frames { .. } => start,
     }
 }
 
@@ -501,17 +507,17 @@ fn check(stream: &StreamPlan, payloads: &Payloads, faults: &Faults) -> Result<()
         );
     }
     match form {
-        Form::Raw { .. } if stream.threads.len() != 1 => {
-            return Err("raw datagrams have no threads".to_owned());
+        Form::Packets(_) | Form::Raw { .. } if stream.threads.len() != 1 => {
+            return Err(format!("{} datagrams have no threads", form.name()));
         }
-        Form::Packets(form) => form.check()?,
+        Form::Packets(PacketForm::Vita49(form)) => form.check()?,
         Form::Raw { frame_bytes, sequence: Some(field) } => {
             let most = datagram::NUMBERED_BYTES.min(*frame_bytes as usize);
             if field.end() > most {
                 return Err(format!("its number must end within the first {most} bytes"));
             }
         }
-        Form::Raw { sequence: None, .. } | Form::Frames { .. } => {}
+        Form::Raw { sequence: None, .. } | Form::Packets(_) | Form::Frames { .. } => {}
     }
     match stream.threads.iter().find(|thread| **thread >= threads) {
         Some(thread) => Err(format!("threads are numbered 0 to {}, not {thread}", threads - 1)),

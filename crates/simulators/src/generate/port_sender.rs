@@ -15,9 +15,9 @@ use fullbore_time::Tai;
 
 use super::datagram::{HEAD_BYTES, Made, Maker};
 use super::fault::{Event, FRAME_DAMAGES, FaultSchedule, RAW_DAMAGES, VDIF_DAMAGES, What};
-use super::packets::Beside;
 use super::payload::Payloads;
 use super::truth::{Done, StreamTruth, Tally};
+use super::vita49::Beside;
 use super::{Faults, Form, Pace, Plan, StreamPlan, first_frame, start_of};
 
 /// The most bytes of one message.
@@ -70,10 +70,10 @@ impl PortSender {
         let (first_second, frame) = first_frame(begins, stream.frames_per_second);
         let first_ns = Period::per_second(stream.frames_per_second).times_ns(frame);
         let until_first_ns = first_second.start().plus_ns(first_ns.cast_signed()).since(begins);
-        let damages = match stream.form {
+        let damages = match &stream.form {
             Form::Frames { kind, .. } if kind.states_length() => VDIF_DAMAGES,
-            Form::Packets(_) => VDIF_DAMAGES,
             Form::Frames { .. } => FRAME_DAMAGES,
+            Form::Packets(packets) => packets.damages(),
             Form::Raw { .. } => RAW_DAMAGES,
         };
         let places = plan.frames.map_or(u64::MAX, |frames| frames.saturating_mul(threads));
@@ -117,7 +117,9 @@ impl PortSender {
                 + period.times_ns(number as u64) / plan.streams.len() as u64,
             first_place: frame * threads,
             beside: match &stream.form {
-                Form::Packets(form) => Some(Beside::new(form, stream.frames_per_second)),
+                Form::Packets(packets) => {
+                    packets.vita49().map(|form| Beside::new(form, stream.frames_per_second))
+                }
                 Form::Frames { .. } | Form::Raw { .. } => None,
             },
             group,
@@ -137,7 +139,7 @@ impl PortSender {
                 vdif_second: vdif.then(|| header_second(first_second)),
                 first_number: numbered.then_some(stream.first_number),
                 packets: match &stream.form {
-                    Form::Packets(form) => Some(form.clone()),
+                    Form::Packets(packets) => packets.vita49().cloned(),
                     Form::Frames { .. } | Form::Raw { .. } => None,
                 },
                 payload_shift: shift,

@@ -10,8 +10,8 @@ use fullbore_time::Tai;
 use serde::{Serialize, Serializer};
 
 use super::fault::{Damage, Faults};
-use super::packets::PacketForm;
 use super::payload::PayloadSource;
+use super::vita49::Vita49Form;
 
 /// The fates of the frames of a port, or of one of its threads.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -197,7 +197,7 @@ pub struct StreamTruth {
     pub name: String,
     /// The destination.
     pub target: String,
-    /// `vdif`, `vtp`, `mark5b`, `vita49`, `difi` or `raw`.
+    /// `vdif`, `vtp`, `mark5b`, `vita49`, `difi`, `spead`, `rtp` or `raw`.
     pub format: &'static str,
     /// Bytes of each frame.
     pub frame_bytes: u32,
@@ -215,7 +215,7 @@ pub struct StreamTruth {
     pub first_number: Option<i64>,
     /// The stream id, samples and context of VITA-49 packets.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub packets: Option<PacketForm>,
+    pub packets: Option<Vita49Form>,
     /// Payload of place *n* is number `(n + payload_shift) mod payload count`.
     pub payload_shift: u64,
     /// The fates of the port's frames, by place.

@@ -397,7 +397,7 @@ impl Says for Manifest {
                     ];
                     once.into_iter().filter(|it| *it).count() + connections.len() + notes.len()
                 }
-                Format::Vita49 | Format::Raw => 0,
+                Format::Packets { .. } | Format::Raw => 0,
             };
             told + usize::from(stream.geometry.is_some())
         };

@@ -376,7 +376,9 @@ impl StoredStream {
             Format::Frames { frames_per_second: Some(rate), threads, .. } if *rate > 0 => {
                 Some((*rate, threads.len().max(1) as i64))
             }
-            Format::Frames { .. } | Format::Panda { .. } | Format::Vita49 | Format::Raw => None,
+            Format::Frames { .. } | Format::Panda { .. } | Format::Packets { .. } | Format::Raw => {
+                None
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! The context of a VITA-49 scan: frequencies, bandwidth, gain and rate of each stream id, and their changes.
 
 use fullbore_core::manifest::Format;
+use fullbore_formats::packets::PacketKind;
 use fullbore_formats::vita49::history::History;
 use fullbore_formats::vita49::listing::Listing;
 use fullbore_store::read::Settings;
@@ -15,7 +16,8 @@ const NAME: &str = "-context";
 /// Lists the values and the changes in the context streams of a scan.
 pub(super) fn changes(scan: &Scan) -> String {
     let of_context = |stream: &&StoredStream| {
-        stream.format == Format::Vita49 && stream.name.as_str().contains(NAME)
+        stream.format == Format::Packets { kind: PacketKind::Vita49 }
+            && stream.name.as_str().contains(NAME)
     };
     scan.streams.iter().filter(of_context).map(|stream| of_stream(scan, stream)).collect()
 }

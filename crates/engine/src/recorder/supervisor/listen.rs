@@ -115,7 +115,7 @@ impl Supervisor {
                 self.plan.taps.describe(shape.number, tapped);
                 let frames_per_second = match format {
                     Format::Frames { frames_per_second, .. } => frames_per_second,
-                    Format::Panda { .. } | Format::Vita49 | Format::Raw => None,
+                    Format::Panda { .. } | Format::Packets { .. } | Format::Raw => None,
                 };
                 tell(&Event::Opened {
                     scan,

@@ -312,7 +312,7 @@ fn described(scan: &StoredScan, stream: &Stream) -> StoredScan {
         }
         // The index of a device knows no other format: its frames are stored as they are.
         Format::Frames { .. } => (Kind::Raw, None),
-        Format::Panda { .. } | Format::Vita49 | Format::Raw => (Kind::Raw, None),
+        Format::Panda { .. } | Format::Packets { .. } | Format::Raw => (Kind::Raw, None),
     };
     StoredScan {
         kind,

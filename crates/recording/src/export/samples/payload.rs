@@ -53,7 +53,7 @@ impl Payloads {
                     "samples of a PandA are columns: convert them to HDF5",
                 ));
             }
-            Format::Vita49 => {
+            Format::Packets { .. } => {
                 return Err(refused(
                     stream,
                     "its packets have headers and trailers of their own; `cat` writes them whole",

@@ -1,13 +1,10 @@
-//! The index of a packet: its count modulo 16, extended by its time.
+//! The index of a packet: its count, which wraps, extended by its time.
 //!
-//! The count alone does not show that 16, 32 … packets are lost in a row. The time between two packets does, once the
-//! duration of a packet is known: two steps that agree tell it. All times are reckoned as differences of whole
-//! picoseconds, so that nothing adds up over a scan.
+//! The count alone does not show that a whole cycle of packets is lost: 16 of VITA-49, 65 536 of RTP. The time between
+//! two packets does, once the duration of a packet is known: two steps that agree tell it. All times are reckoned as
+//! differences of whole picoseconds, so that nothing adds up over a scan.
 
-use super::packet::{Epoch, Fraction, PICOSECONDS, Prologue};
-
-/// Packets of a count.
-const CYCLE: i64 = 16;
+use crate::vita49::packet::{Epoch, Fraction, PICOSECONDS};
 
 /// The part of a step by which two equal steps may differ: the clock of a sender is adjusted.
 const TOLERANCE: i128 = 100_000;
@@ -18,11 +15,55 @@ const ROUNDING: i128 = 2;
 /// The largest distance that a time can put between two packets. Wrong times put them further.
 const FURTHEST: i64 = 1 << 60;
 
+/// The time of a packet within a second, or on a clock without seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// None.
+    None,
+    /// Samples since the last whole second, or since any start if there is no second.
+    Samples(u64),
+    /// Picoseconds since the last whole second.
+    Picoseconds(u64),
+    /// A count that runs freely.
+    Free(u64),
+    /// A count of 32 bits that runs freely.
+    Wrapping(u32),
+}
+
+impl From<Fraction> for Clock {
+    fn from(fraction: Fraction) -> Self {
+        match fraction {
+            Fraction::None => Self::None,
+            Fraction::Samples(samples) => Self::Samples(samples),
+            Fraction::Picoseconds(picoseconds) => Self::Picoseconds(picoseconds),
+            Fraction::Free(count) => Self::Free(count),
+        }
+    }
+}
+
+/// What a packet says about its place in its stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The count, below the cycle.
+    pub count: u16,
+    /// Whole seconds and their origin, if given.
+    pub seconds: Option<(Epoch, u32)>,
+    /// The time within the second, or another clock.
+    pub clock: Clock,
+    /// Bytes of the payload.
+    pub payload_bytes: usize,
+    /// True if the payload is as long as the time to the next packet.
+    pub is_timed: bool,
+}
+
 /// The state of one stream's count.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketCounter {
+    /// Packets of a count.
+    cycle: i64,
     last: Option<Seen>,
-    is_data: bool,
+    /// True if packets in a row have had one time: their time does not number them.
+    in_groups: bool,
     /// The duration of a packet, once two steps agree.
     step: Option<Step>,
     /// The newest step of one packet.
@@ -34,9 +75,9 @@ pub struct PacketCounter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
     index: i64,
-    count: u8,
+    count: u16,
     seconds: Option<(Epoch, u32)>,
-    fraction: Fraction,
+    clock: Clock,
     payload: usize,
 }
 
@@ -57,23 +98,36 @@ pub struct Counted {
 }
 
 impl PacketCounter {
-    /// True if packets are counted by their time too: 16 packets lost in a row are noticed.
+    /// Returns a counter for packets whose count has so many values, a power of two.
+    pub fn new(cycle: u32) -> Self {
+        Self {
+            cycle: cycle.into(),
+            last: None,
+            in_groups: false,
+            step: None,
+            candidate: None,
+            samples_per_second: None,
+        }
+    }
+
+    /// True if packets are counted by their time too: a lost cycle of packets is noticed.
     pub fn has_step(&self) -> bool {
         self.step.is_some()
     }
 
     /// Returns the index of a packet, without learning from it.
     #[inline]
-    pub fn index(&self, prologue: &Prologue) -> Counted {
+    pub fn index(&self, place: &Place) -> Counted {
         let Some(last) = self.last else {
-            return Counted { index: i64::from(prologue.count), disagrees: false };
+            return Counted { index: i64::from(place.count), disagrees: false };
         };
-        let by_count = (i64::from(prologue.count) - i64::from(last.count)).rem_euclid(CYCLE);
+        let cycle = self.cycle;
+        let by_count = (i64::from(place.count) - i64::from(last.count)).rem_euclid(cycle);
         let nearest = |to: i64| {
-            let off = (by_count - to).rem_euclid(CYCLE);
-            to.saturating_add(if off > CYCLE / 2 { off - CYCLE } else { off })
+            let off = (by_count - to).rem_euclid(cycle);
+            to.saturating_add(if off > cycle / 2 { off - cycle } else { off })
         };
-        let (step, disagrees) = match self.steps(&last, prologue) {
+        let (step, disagrees) = match self.steps(&last, place) {
             // Packets may overtake others by less than half a cycle.
             None => (nearest(0), false),
             Some(steps) => {
@@ -86,34 +140,33 @@ impl PacketCounter {
 
     /// Returns the index of a packet, and learns from it.
     #[inline]
-    pub fn observe(&mut self, prologue: &Prologue) -> Counted {
-        let counted = self.index(prologue);
-        self.is_data = prologue.kind.is_data();
-        let payload = prologue.payload_bytes();
-        let seen = Seen {
-            index: counted.index,
-            count: prologue.count,
-            seconds: prologue.seconds,
-            fraction: prologue.fraction,
-            payload,
-        };
+    pub fn observe(&mut self, place: &Place) -> Counted {
+        let counted = self.index(place);
+        let seen = Seen::of(counted.index, place);
         if let Some(last) = self.last {
             if counted.index < last.index {
                 return counted;
             }
-            self.learn(&last, &seen);
+            // Context comes when it likes: no duration follows from it.
+            if place.is_timed {
+                self.learn(&last, &seen);
+            }
         }
         self.last = Some(seen);
         counted
     }
 
     fn learn(&mut self, last: &Seen, seen: &Seen) {
-        // Context comes when it likes: no duration follows from it.
-        if !self.is_data || seen.index != last.index.saturating_add(1) || last.payload == 0 {
+        if self.in_groups || seen.index != last.index.saturating_add(1) || last.payload == 0 {
             return;
         }
         self.learn_second(last, seen);
-        let Some(units) = self.elapsed(last, seen).filter(|units| *units > 0) else { return };
+        let elapsed = self.elapsed(last, seen);
+        if elapsed == Some(0) {
+            (self.in_groups, self.step) = (true, None);
+            return;
+        }
+        let Some(units) = elapsed.filter(|units| *units > 0) else { return };
         let step = Step { units, payload: last.payload };
         if self.candidate.is_some_and(|candidate| candidate.agrees(step)) {
             self.step = Some(step);
@@ -124,8 +177,7 @@ impl PacketCounter {
     /// Learns the samples per second from two packets around the start of a second.
     fn learn_second(&mut self, last: &Seen, seen: &Seen) {
         let (Some((_, before)), Some((_, after))) = (last.seconds, seen.seconds) else { return };
-        let (Fraction::Samples(from), Fraction::Samples(to)) = (last.fraction, seen.fraction)
-        else {
+        let (Clock::Samples(from), Clock::Samples(to)) = (last.clock, seen.clock) else {
             return;
         };
         let step = self.step.filter(|step| step.payload == last.payload);
@@ -137,15 +189,9 @@ impl PacketCounter {
     }
 
     /// Returns the packets between two of them, by their times and the duration of a packet.
-    fn steps(&self, last: &Seen, prologue: &Prologue) -> Option<i64> {
+    fn steps(&self, last: &Seen, place: &Place) -> Option<i64> {
         let step = self.step?;
-        let seen = Seen {
-            index: 0,
-            count: prologue.count,
-            seconds: prologue.seconds,
-            fraction: prologue.fraction,
-            payload: prologue.payload_bytes(),
-        };
+        let seen = Seen::of(0, place);
         let units = self.elapsed(last, &seen)?;
         // Each packet up to this one is taken to be as long as the last one; one before it is as long as itself.
         let payload = if units > 0 { last.payload } else { seen.payload };
@@ -167,23 +213,33 @@ impl PacketCounter {
             }
             _ => return None,
         };
-        match (from.fraction, to.fraction) {
-            (Fraction::Picoseconds(before), Fraction::Picoseconds(after)) => {
+        match (from.clock, to.clock) {
+            (Clock::Picoseconds(before), Clock::Picoseconds(after)) => {
                 let part = i128::from(after) - i128::from(before);
                 Some(seconds * i128::from(PICOSECONDS) + part)
             }
-            (Fraction::Samples(before), Fraction::Samples(after)) => {
+            (Clock::Samples(before), Clock::Samples(after)) => {
                 let part = i128::from(after) - i128::from(before);
                 match (seconds, self.samples_per_second) {
                     (0, _) => Some(part),
                     (_, rate) => Some(seconds * i128::from(rate?) + part),
                 }
             }
-            (Fraction::Free(before), Fraction::Free(after)) => {
+            (Clock::Free(before), Clock::Free(after)) => {
+                Some(i128::from(after.wrapping_sub(before).cast_signed()))
+            }
+            (Clock::Wrapping(before), Clock::Wrapping(after)) => {
                 Some(i128::from(after.wrapping_sub(before).cast_signed()))
             }
             _ => None,
         }
+    }
+}
+
+impl Seen {
+    fn of(index: i64, place: &Place) -> Self {
+        let Place { count, seconds, clock, payload_bytes: payload, .. } = *place;
+        Self { index, count, seconds, clock, payload }
     }
 }
 
@@ -202,7 +258,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::vita49::Kind;
 
     #[derive(Clone, Copy, Debug)]
     enum Stamp {
@@ -217,36 +272,26 @@ mod tests {
         [Stamp::RealTime, Stamp::Samples, Stamp::SecondsAndSamples, Stamp::Free];
 
     /// The packet at an index: 360 samples each, at this rate.
-    fn packet(index: u64, rate: u64, stamp: Stamp) -> Prologue {
+    fn packet(index: u64, rate: u64, stamp: Stamp) -> Place {
         let samples = 1_000_000 * rate + 360 * index;
         let second = (samples / rate) as u32;
         let part = samples % rate;
         let ps = (u128::from(part) * u128::from(PICOSECONDS) / u128::from(rate)) as u64;
         let utc = Some((Epoch::Utc, second));
-        let (seconds, fraction) = match stamp {
-            Stamp::None => (None, Fraction::None),
-            Stamp::RealTime => (utc, Fraction::Picoseconds(ps)),
-            Stamp::Samples => (None, Fraction::Samples(samples)),
-            Stamp::SecondsAndSamples => (utc, Fraction::Samples(part)),
-            Stamp::Free => (None, Fraction::Free(samples.wrapping_sub(u64::from(u32::MAX) << 12))),
+        let (seconds, clock) = match stamp {
+            Stamp::None => (None, Clock::None),
+            Stamp::RealTime => (utc, Clock::Picoseconds(ps)),
+            Stamp::Samples => (None, Clock::Samples(samples)),
+            Stamp::SecondsAndSamples => (utc, Clock::Samples(part)),
+            Stamp::Free => (None, Clock::Free(samples.wrapping_sub(u64::from(u32::MAX) << 12))),
         };
-        let bytes = 4 * (1 + 1 + usize::from(seconds.is_some()));
-        let bytes = bytes + if fraction == Fraction::None { 0 } else { 8 };
-        Prologue {
-            kind: Kind::Data,
-            stream: Some(1),
-            class: None,
-            seconds,
-            fraction,
-            has_trailer: false,
-            count: (index % 16) as u8,
-            words: (360 + bytes / 4) as u16,
-        }
+        let count = (index % 16) as u16;
+        Place { count, seconds, clock, payload_bytes: 4 * 360, is_timed: true }
     }
 
     /// Observes the packets with these indices, and returns the steps between them as counted.
     fn steps(indices: &[u64], rate: u64, stamp: Stamp) -> Vec<i64> {
-        let mut counter = PacketCounter::default();
+        let mut counter = PacketCounter::new(16);
         let counted: Vec<i64> = indices
             .iter()
             .map(|index| {
@@ -281,7 +326,7 @@ mod tests {
 
     #[test]
     fn a_time_that_contradicts_the_count_is_told() {
-        let mut counter = PacketCounter::default();
+        let mut counter = PacketCounter::new(16);
         for index in 0..10 {
             assert!(!counter.observe(&packet(index, 1_000_000, Stamp::RealTime)).disagrees);
         }
@@ -299,12 +344,12 @@ mod tests {
 
     #[test]
     fn a_short_packet_at_the_end_keeps_the_count() {
-        let mut counter = PacketCounter::default();
+        let mut counter = PacketCounter::new(16);
         for index in 0..5 {
             counter.observe(&packet(index, 61_440_000, Stamp::RealTime));
         }
         let mut short = packet(5, 61_440_000, Stamp::RealTime);
-        short.words = 100;
+        short.payload_bytes = 100;
         assert_eq!(counter.observe(&short), Counted { index: 5, disagrees: false });
     }
 
@@ -326,20 +371,21 @@ mod tests {
 
         #[test]
         fn any_packets_are_counted_without_overflow(
-            packets in prop::collection::vec((any::<u32>(), any::<u64>(), 0u8..16, any::<u16>(), 0u8..4), 0..40),
+            packets in prop::collection::vec((any::<u32>(), any::<u64>(), 0u16..16, any::<u16>(), 0u8..5), 0..40),
         ) {
-            let mut counter = PacketCounter::default();
-            for (second, fraction, count, words, kind) in packets {
-                let fraction = match kind {
-                    0 => Fraction::None,
-                    1 => Fraction::Samples(fraction),
-                    2 => Fraction::Picoseconds(fraction % PICOSECONDS),
-                    _ => Fraction::Free(fraction),
+            let mut counter = PacketCounter::new(16);
+            for (second, fraction, count, bytes, kind) in packets {
+                let clock = match kind {
+                    0 => Clock::None,
+                    1 => Clock::Samples(fraction),
+                    2 => Clock::Picoseconds(fraction % PICOSECONDS),
+                    3 => Clock::Wrapping(fraction as u32),
+                    _ => Clock::Free(fraction),
                 };
-                let mut prologue = packet(0, 1, Stamp::None);
-                (prologue.seconds, prologue.fraction) = (Some((Epoch::Utc, second)), fraction);
-                (prologue.count, prologue.words) = (count, words);
-                let index = counter.observe(&prologue).index;
+                let seconds = Some((Epoch::Utc, second));
+                let payload_bytes = bytes.into();
+                let place = Place { count, seconds, clock, payload_bytes, is_timed: true };
+                let index = counter.observe(&place).index;
                 prop_assert!(index.abs() <= FURTHEST);
             }
         }
