@@ -5,6 +5,8 @@
 //! segments   0    1    2    3    4    5    6    7    8      whole: 0 1 2, 7 …
 //! batches    │ 0                 │ 1                 │
 //! ```
+//!
+//! Payloads of a thread come in order. A segment whose payloads do not is left out.
 
 use std::collections::BTreeMap;
 
@@ -56,8 +58,8 @@ pub struct Batcher {
 struct Open {
     number: u64,
     bytes: Vec<u8>,
-    /// Bytes of each segment that are there.
-    came: Vec<u32>,
+    /// Bytes from the start of each segment that are there.
+    came: Vec<usize>,
 }
 
 impl Batcher {
@@ -118,10 +120,13 @@ impl Batcher {
             while !covered.is_empty() {
                 let segment = covered.start / segment_bytes;
                 let end = covered.end.min((segment + 1) * segment_bytes);
-                open.came[segment] = open.came[segment].saturating_add((end - covered.start) as u32);
+                // Bytes behind a hole, and those that come twice, do not make a segment whole.
+                if open.came[segment] == covered.start - segment * segment_bytes {
+                    open.came[segment] += end - covered.start;
+                }
                 covered.start = end;
             }
-            if into + here.len() == batch_bytes && open.came.iter().all(|it| *it as usize >= segment_bytes) {
+            if into + here.len() == batch_bytes && open.came.iter().all(|it| *it == segment_bytes) {
                 self.close(thread, complete);
             }
         }
@@ -133,8 +138,7 @@ impl Batcher {
         self.next.insert(thread, open.number + 1);
         let segment_bytes = self.segment_bytes();
         let whole = open.came.iter().enumerate();
-        // A segment with samples that came twice may lack others.
-        let whole = whole.filter(|(_, came)| **came as usize == segment_bytes);
+        let whole = whole.filter(|(_, came)| **came == segment_bytes);
         let whole = whole.fold(0, |mask, (place, _)| mask | 1 << place);
         let first = open.number * self.segments;
         complete(Batch { thread, first, whole, bytes: open.bytes });
@@ -194,9 +198,13 @@ mod tests {
     }
 
     #[test]
-    fn samples_that_come_twice_make_no_segment_whole() {
+    fn samples_that_come_twice_do_not_stand_for_others() {
         let twice = [(0, vec![1; 8]), (0, vec![1; 8])];
         assert_eq!(whole(16, &twice), []);
+        let behind = [(8, vec![1; 8]), (0, vec![1; 8])];
+        assert_eq!(whole(16, &behind), []);
+        let again = [(0, vec![1; 8]), (0, vec![1; 8]), (8, vec![1; 8])];
+        assert_eq!(whole(16, &again), [(0, vec![1; 16])]);
     }
 
     #[test]

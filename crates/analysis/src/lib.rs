@@ -19,9 +19,13 @@
 pub mod accumulate;
 pub mod analysis;
 pub mod batch;
+pub mod chart;
 pub mod frames;
 pub mod levels;
+pub mod live;
 pub mod parallel;
 pub mod plan;
+pub mod report;
+pub mod request;
 pub mod source;
 pub mod window;

@@ -39,9 +39,19 @@ pub struct LineId {
     pub channel: usize,
 }
 
+impl LineId {
+    /// Reads a pair of lines, as in `0,1` or `1:0,2:0`.
+    pub fn pair(text: &str) -> Result<[Self; 2], LineIdError> {
+        let (one, other) = text.split_once(',').unwrap_or((text, ""));
+        Ok([one.trim().parse()?, other.trim().parse()?])
+    }
+}
+
 /// A text does not name a line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` does not name a channel: write CHANNEL or THREAD:CHANNEL, numbered from 0, for example 3 or 1:0")]
+#[error(
+    "`{text}` does not name a channel: write CHANNEL or THREAD:CHANNEL, numbered from 0, for example 3 or 1:0"
+)]
 pub struct LineIdError {
     /// The text, at most its first 32 characters.
     text: String,

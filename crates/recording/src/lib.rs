@@ -22,6 +22,7 @@
 //! | [`Outcome`], [`RecordingOutcome`] | whether everything that was to be recorded is there |
 //! | [`RetentionThread`] | removes old scans |
 //! | [`store`] | the user's default store |
+//! | [`spectra`] | spectra of what arrives now |
 //! | `export` | HDF5 files of stored scans |
 //!
 //! # Example
@@ -114,6 +115,7 @@ mod outcome;
 mod retention;
 mod run;
 pub mod session;
+pub mod spectra;
 pub mod store;
 
 pub use events::Events;

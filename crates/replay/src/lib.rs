@@ -23,6 +23,7 @@
 mod file;
 mod followed;
 pub mod pace;
+pub mod position;
 mod sent;
 mod stored;
 

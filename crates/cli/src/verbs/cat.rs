@@ -23,7 +23,7 @@ use serde::Serialize;
 use crate::hint::explained;
 use crate::output::{self, Output};
 use crate::store_arg::StoreArg;
-use crate::verbs::position::Position;
+use fullbore_replay::position::Position;
 use crate::verbs::{live_scan, scan_arg};
 
 /// Write a stream's bytes, in order, to standard output.

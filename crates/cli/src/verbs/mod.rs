@@ -18,7 +18,6 @@ pub mod packets;
 #[cfg(feature = "hdf5")]
 pub mod panda;
 pub mod play;
-pub mod position;
 pub mod protect;
 pub mod rebuild;
 pub mod record;
@@ -28,6 +27,7 @@ pub mod scan_arg;
 pub mod selftest;
 mod sending;
 pub mod simulate;
+pub mod spectrum;
 pub mod transfer;
 pub mod verify;
 pub mod watch;

@@ -22,7 +22,7 @@ use fullbore_store::reader::{Scan, StoredStream};
 use fullbore_time::Tai;
 
 use super::device::{self, Part};
-use super::position::Position;
+use fullbore_replay::position::Position;
 use super::simulate::{self, Pace};
 use super::{live_scan, scan_arg, sending};
 use crate::hint::{explained, explained_of};
