@@ -16,7 +16,7 @@ DEBUG  := target/debug/fullbore
 RELEASE := target/release/fullbore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check soak soak-panda soak-record long bench bench-session bench-replay bench-panda bench-pattern bench-versions bench-transfer bench-disk docs fuzz binary release rust
+.PHONY: help demo test check soak soak-panda soak-record long bench bench-session bench-replay bench-spectrum bench-panda bench-pattern bench-versions bench-transfer bench-disk docs fuzz binary release rust
 
 help:            ## This list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ bench-session: release ## A session of scans of 40 s with pauses of 20 s, in 8 a
 
 bench-replay: release ## How exactly eight streams are played back.
 	$(PYTHON) benches/replay.py
+
+bench-spectrum: release $(VENV)/tests ## Spectra of 2-bit VDIF against baseband and numpy.
+	$(VENV)/bin/python benches/spectrum.py $(BENCH)
 
 bench-panda: release $(VENV)/tests ## A PandA into HDF5 against the client its users have.
 	$(VENV)/bin/python benches/panda.py $(BENCH)

@@ -14,12 +14,15 @@
 //! - [`plan`]: what is computed; [`window`]: the weights of a segment
 //! - [`frames`] and [`batch`]: from frames to segments; [`source`]: frames of files and of stored streams
 //! - [`accumulate`] and [`parallel`]: the sums; [`levels`]: expected fractions of a Gaussian signal
-//! - [`analysis`]: results; [`report`]: results as CSV, JSON and pictures; [`chart`]: pictures
+//! - [`analysis`]: results; [`report`]: results as CSV, JSON and pictures; [`chart`]: pictures; [`request`]: all of it
+//!   for a file or a scan; [`live`]: what arrives now
+//! - [`content`]: the index of a stored stream by its content, and queries of it
 
 pub mod accumulate;
 pub mod analysis;
 pub mod batch;
 pub mod chart;
+pub mod content;
 pub mod frames;
 pub mod levels;
 pub mod live;

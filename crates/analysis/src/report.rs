@@ -117,6 +117,8 @@ impl FromStr for FileFormat {
 /// A result.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
+    /// `spectrum`, for programs that read lines of several kinds.
+    pub event: &'static str,
     /// What it shows: `spectrum`, `waterfall`, `histogram`, `series` or `cross`.
     pub product: &'static str,
     /// The file or stream.
@@ -213,6 +215,7 @@ impl Report {
         };
         let seconds = bins.iter().map(|bin| of.seconds(*bin));
         Self {
+            event: "spectrum",
             product: product.name(),
             input: of.name.clone(),
             samples: of.layout.to_string(),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fullbore_core::manifest::Format;
+use fullbore_core::manifest::{Format, State};
 use fullbore_formats::framed::{FrameCodec, FrameKind};
 use fullbore_formats::hint::Hint;
 use fullbore_formats::samples::{SampleLayout, SampleRate};
@@ -141,6 +141,9 @@ impl<'a> Input<'a> {
     ) -> Result<Self, Error> {
         let name = format!("{}/{}", scan.manifest.scan, stream.name);
         let refuse = |why| Err(Error::Refused { name: name.clone(), why });
+        if scan.manifest.state == State::Recording {
+            return refuse("it is not sealed: its recorder is at work, or has died");
+        }
         let frames_per_second = match &stream.format {
             Format::Panda { .. } => {
                 return refuse("samples of a PandA are columns; `convert` writes them to HDF5");
@@ -210,7 +213,10 @@ impl<'a> Input<'a> {
                 taken.map_err(|source| Error::Samples { name: name(), source })?;
             }
         }
-        let losses = self.source.losses().to_vec();
+        let mut losses = self.source.losses().to_vec();
+        if stop.is_requested() {
+            losses.push("it was stopped before its end".to_owned());
+        }
         let segment = running.as_ref().map_or(0, |running| running.segment);
         let nothing = Error::Nothing { name: self.name.clone(), samples: segment };
         let Some(running) = running else { return Err(nothing) };

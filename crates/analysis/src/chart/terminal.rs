@@ -81,7 +81,10 @@ fn lines(all: &[Series], axes: (&Axis, &Axis), width: usize, height: usize) -> V
             let row = ((1.0 - axes.1.place(*y)) * (rows - 1) as f64).round() as usize;
             let (from, to) = match (series.bars, before) {
                 (true, _) => (row, rows - 1),
-                (false, Some((near, old))) if column <= near + 1 => (row.min(old), row.max(old)),
+                // From the row behind the one before, up or down.
+                (false, Some((near, old))) if column <= near + 1 && row != old => {
+                    if row < old { (row, old - 1) } else { (old + 1, row) }
+                }
                 (false, _) => (row, row),
             };
             for row in from..=to {
@@ -133,6 +136,6 @@ mod tests {
         let points = (0..8).map(|n| (f64::from(n), f64::from(n))).collect();
         let series = [Series { name: String::new(), points, bars: false }];
         let axis = Axis::new("", "", (0.0, 7.0));
-        assert_eq!(lines(&series, (&axis, &axis), 4, 2), ["  ⣠⠞", "⣠⠞  "]);
+        assert_eq!(lines(&series, (&axis, &axis), 4, 2), ["  ⡠⠊", "⡠⠊  "]);
     }
 }

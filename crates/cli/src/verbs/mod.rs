@@ -4,6 +4,7 @@
 
 pub mod bench;
 pub mod cat;
+pub mod content;
 #[cfg(feature = "hdf5")]
 pub mod convert;
 pub mod demo;
