@@ -9,8 +9,11 @@ fn check((text, bytes): (&str, &[u8])) {
     let content = Content::decode(bytes);
     match text.parse::<Query>() {
         Ok(query) => {
-            let again: Query = query.to_string().parse().expect("what is shown reads back");
-            assert_eq!(again.to_string(), query.to_string());
+            // What is shown has more parentheses, so it may be too deep or too long.
+            match query.to_string().parse::<Query>() {
+                Ok(again) => assert_eq!(again.to_string(), query.to_string()),
+                Err(error) => assert!(["fewer", "4096"].iter().any(|it| error.expected.contains(it))),
+            }
             if let Ok(content) = content {
                 let _ = query.find(&content);
             }

@@ -80,10 +80,12 @@ pub enum Comparison {
 
 /// A text is not a query.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{expected} is expected here\n  {text}\n  {:>place$}", "^", place = self.column)]
+#[error("{expected} is expected here\n  {text}\n  {mark}")]
 pub struct QueryError {
     /// The text.
     text: String,
+    /// The line below the text that points at the place.
+    mark: String,
     /// The column of the first wrong letter, from 1.
     pub column: usize,
     /// What belongs there.
@@ -168,7 +170,10 @@ impl Query {
             Query::For(part, seconds) => {
                 let rows = part.rows(content)?;
                 let runs = rows.chunk_by(|one, other| one == other);
-                let kept = runs.flat_map(|run| run.iter().map(|row| *row && run.len() as f64 >= *seconds));
+                let kept = runs.flat_map(|run| {
+                    let is_long = run.len() as f64 >= *seconds;
+                    run.iter().map(move |row| *row && is_long)
+                });
                 Ok(kept.collect())
             }
             Query::Condition(condition) => condition.rows(content),

@@ -43,7 +43,7 @@ impl<'a> Reader<'a> {
         let column = self.text[..self.at].chars().count() + 1;
         // A line of text, under which the column can be shown.
         let text = self.text.replace(char::is_control, " ");
-        QueryError { text, column, expected }
+        QueryError { text, mark: format!("{:>column$}", "^"), column, expected }
     }
 
     /// Takes this text if it comes next.
