@@ -95,7 +95,8 @@ impl Analysis {
         let of_bins = self.sums.bins.keys().map(|(_, thread)| *thread);
         let threads: BTreeSet<u16> = of_bins.chain(self.sums.levels.keys().copied()).collect();
         let channels = self.layout.channels as usize;
-        let lines = |thread| (0..channels).map(move |channel| LineId { thread: Some(thread), channel });
+        let lines =
+            |thread| (0..channels).map(move |channel| LineId { thread: Some(thread), channel });
         threads.into_iter().flat_map(lines).collect()
     }
 

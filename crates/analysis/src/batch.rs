@@ -93,7 +93,8 @@ impl Batcher {
         spare: &mut impl FnMut() -> Vec<u8>,
         complete: &mut impl FnMut(Batch),
     ) {
-        let (batch_bytes, segments) = (self.segment_bytes() * self.segments as usize, self.segments);
+        let (batch_bytes, segments) =
+            (self.segment_bytes() * self.segments as usize, self.segments);
         let mut position = at;
         while !bytes.is_empty() {
             let number = position / batch_bytes as u64;

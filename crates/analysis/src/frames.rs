@@ -88,14 +88,22 @@ impl SampleFrames {
     }
 
     /// The same at another rate of samples, of a stream that does not state it.
-    pub fn with_rate(mut self, rate: Option<SampleRate>, frame: &[u8], codec: Option<FrameCodec>) -> Self {
+    pub fn with_rate(
+        mut self,
+        rate: Option<SampleRate>,
+        frame: &[u8],
+        codec: Option<FrameCodec>,
+    ) -> Self {
         let Some(rate) = rate else { return self };
         self.layout.sample_rate = Some(rate);
-        if let Some(codec) = codec && let Some(header) = codec.read(frame) {
+        if let Some(codec) = codec
+            && let Some(header) = codec.read(frame)
+        {
             let payload = frame.len().saturating_sub(codec.header_bytes(&header)) as u64;
             let samples = self.layout.samples_in(payload).filter(|samples| *samples > 0);
             let frames = samples.map(|samples| rate.hertz() / samples as f64);
-            self.frames_per_second = frames.map(|frames| frames.round() as u64).filter(|it| *it > 0);
+            self.frames_per_second =
+                frames.map(|frames| frames.round() as u64).filter(|it| *it > 0);
         }
         self
     }
@@ -230,9 +238,6 @@ mod tests {
         assert_eq!(at(&mut frames, true), Ok(None));
         assert_eq!(at(&mut frames, false).unwrap().unwrap().at, 16);
         assert_eq!(frames.extent(), 24);
-        assert_eq!(
-            SampleFrames::of(None, None, None, &[]).unwrap_err(),
-            SamplesError::Undescribed
-        );
+        assert_eq!(SampleFrames::of(None, None, None, &[]).unwrap_err(), SamplesError::Undescribed);
     }
 }

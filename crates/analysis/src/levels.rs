@@ -54,7 +54,8 @@ pub fn expected(encoding: Encoding, mean: f64, deviation: f64) -> Vec<f64> {
             let deviation = deviation.max(f64::MIN_POSITIVE);
             let fraction = |(place, value): (usize, &f64)| {
                 let low = if place == 0 { 1.0 } else { above((value - 0.5 - mean) / deviation) };
-                let high = if place == last { 0.0 } else { above((value + 0.5 - mean) / deviation) };
+                let high =
+                    if place == last { 0.0 } else { above((value + 0.5 - mean) / deviation) };
                 low - high
             };
             values.iter().enumerate().map(fraction).collect()

@@ -58,7 +58,8 @@ impl Live {
         let name = || self.name.clone();
         let plain = |source| Error::Samples { name: name(), source };
         let refused = |source| Error::Plan { name: name(), source };
-        let frame_bytes = if block.frame_bytes > 1 { block.frame_bytes as usize } else { block.bytes.len() };
+        let frame_bytes =
+            if block.frame_bytes > 1 { block.frame_bytes as usize } else { block.bytes.len() };
         if self.running.is_none() {
             let codec = block.format.codec(now);
             let rate = match block.format {
@@ -83,7 +84,8 @@ impl Live {
             Some(codec) => {
                 for frame in block.bytes.chunks_exact(frame_bytes.max(1)) {
                     let fill = codec.read(frame).is_none_or(|header| codec.is_fill(&header, frame));
-                    let Some(placed) = frames.place(frame, fill, Some(codec)).map_err(plain)? else {
+                    let Some(placed) = frames.place(frame, fill, Some(codec)).map_err(plain)?
+                    else {
                         continue;
                     };
                     let payload = &frame[placed.payload];
@@ -112,10 +114,14 @@ impl Live {
                 _ if a == b && batch.thread == a => {
                     accumulator.add_cross((&batch, one.channel), (&batch, other.channel));
                 }
-                Some(before) if before.first == batch.first && before.thread == a && batch.thread == b => {
+                Some(before)
+                    if before.first == batch.first && before.thread == a && batch.thread == b =>
+                {
                     accumulator.add_cross((&before, one.channel), (&batch, other.channel));
                 }
-                Some(before) if before.first == batch.first && before.thread == b && batch.thread == a => {
+                Some(before)
+                    if before.first == batch.first && before.thread == b && batch.thread == a =>
+                {
                     accumulator.add_cross((&batch, one.channel), (&before, other.channel));
                 }
                 before if batch.thread != a && batch.thread != b => running.unpaired = before,

@@ -99,7 +99,9 @@ pub struct Plan {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// The number of channels is not allowed.
-    #[error("{channels} channels: the number is a multiple of 8, from {FEWEST_CHANNELS} to {MOST_CHANNELS}")]
+    #[error(
+        "{channels} channels: the number is a multiple of 8, from {FEWEST_CHANNELS} to {MOST_CHANNELS}"
+    )]
     Channels {
         /// The number.
         channels: usize,

@@ -31,7 +31,12 @@ pub enum Product {
 
 impl Product {
     /// The product that these choices name; a spectrum without any.
-    pub fn chosen(waterfall: bool, histogram: bool, series: bool, cross: Option<[LineId; 2]>) -> Self {
+    pub fn chosen(
+        waterfall: bool,
+        histogram: bool,
+        series: bool,
+        cross: Option<[LineId; 2]>,
+    ) -> Self {
         match (cross, waterfall, histogram, series) {
             (Some(lines), ..) => Product::Cross(lines),
             (None, true, ..) => Product::Waterfall,
@@ -202,13 +207,15 @@ impl Report {
             Product::Spectrum => lines.map(|line| of_spectrum(of, line)).collect(),
             Product::Waterfall => {
                 let rows = |line| bins.iter().map(|bin| of.spectrum(line, *bin)).collect();
-                let line = |line| Line { name: of.line_name(line), rows: rows(line), ..Line::default() };
+                let line =
+                    |line| Line { name: of.line_name(line), rows: rows(line), ..Line::default() };
                 lines.map(line).collect()
             }
             Product::Histogram => lines.filter_map(|line| of_levels(of, line)).collect(),
             Product::Series => {
                 let power = |line| bins.iter().map(|bin| of.power(line, *bin)).collect();
-                let line = |line| Line { name: of.line_name(line), power: power(line), ..Line::default() };
+                let line =
+                    |line| Line { name: of.line_name(line), power: power(line), ..Line::default() };
                 lines.map(line).collect()
             }
             Product::Cross(pair) => of_cross(of, pair).into_iter().collect(),

@@ -130,7 +130,8 @@ impl Request {
         let threads = self.threads.map_or_else(cores, usize::from);
         let report = Report::new(&input.analyse(&self.plan, threads, stop)?, self.product);
         if let Some((path, format)) = to {
-            let written = report.file(format).and_then(|bytes| File::create_new(path)?.write_all(&bytes));
+            let written =
+                report.file(format).and_then(|bytes| File::create_new(path)?.write_all(&bytes));
             written.map_err(|source| RequestError::Write { path: path.to_owned(), source })?;
         }
         Ok(report)

@@ -234,12 +234,8 @@ impl<'a> Input<'a> {
         threads: usize,
     ) -> Result<Running, Error> {
         let codec = frame.dated;
-        let frames = SampleFrames::of(
-            self.described.clone(),
-            codec,
-            self.frames_per_second,
-            frame.bytes,
-        );
+        let frames =
+            SampleFrames::of(self.described.clone(), codec, self.frames_per_second, frame.bytes);
         let frames = frames.map_err(|source| Error::Samples { name: self.name.clone(), source })?;
         let frames = frames.with_rate(self.sample_rate, frame.bytes, codec);
         let layout = Arc::new(frames.layout.clone());

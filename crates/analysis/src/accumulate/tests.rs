@@ -128,7 +128,9 @@ proptest! {
 #[test]
 fn levels_are_counted_as_the_statistics_of_vdif_count_them() {
     let bytes: Vec<u8> = (0..256u32).flat_map(|n| [n as u8, (n * 7) as u8]).collect();
-    for (bits, log2_channels, complex) in [(1, 3, false), (2, 0, false), (2, 2, true), (4, 1, false)] {
+    for (bits, log2_channels, complex) in
+        [(1, 3, false), (2, 0, false), (2, 2, true), (4, 1, false)]
+    {
         let header = Header::default()
             .with_bits_per_sample(bits)
             .with_log2_channels(log2_channels)

@@ -100,7 +100,9 @@ mod tests {
     #[test]
     fn any_values_give_an_axis() {
         let odd = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
-        for values in [vec![], odd.to_vec(), vec![3.0], vec![-1e300, 1e300], vec![1.0, f64::NAN, 2.0]] {
+        for values in
+            [vec![], odd.to_vec(), vec![3.0], vec![-1e300, 1e300], vec![1.0, f64::NAN, 2.0]]
+        {
             let axis = Axis::around("", "", values.clone());
             assert!(axis.range.1 > axis.range.0, "{values:?}");
             assert!(axis.ticks(5).len() <= 101, "{values:?}");

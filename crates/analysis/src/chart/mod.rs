@@ -158,7 +158,8 @@ impl Map {
 
     /// The same map with at most this many columns and rows: the largest value of each group.
     pub fn reduced(&self, columns: usize, rows: usize) -> Map {
-        let (wide, high) = (self.columns.div_ceil(columns.max(1)), self.rows().div_ceil(rows.max(1)));
+        let (wide, high) =
+            (self.columns.div_ceil(columns.max(1)), self.rows().div_ceil(rows.max(1)));
         let (wide, high) = (wide.max(1), high.max(1));
         let columns = self.columns.div_ceil(wide);
         let rows = self.rows().div_ceil(high);
@@ -192,8 +193,9 @@ pub(crate) mod tests {
 
     #[test]
     fn brightness_grows_with_the_value() {
-        let brightness =
-            |share| shade(share).into_iter().zip([0.3, 0.6, 0.1]).map(|(c, w)| f64::from(c) * w).sum();
+        let brightness = |share| {
+            shade(share).into_iter().zip([0.3, 0.6, 0.1]).map(|(c, w)| f64::from(c) * w).sum()
+        };
         let all: Vec<f64> = (0..=20).map(|n| brightness(f64::from(n) / 20.0)).collect();
         assert!(all.is_sorted(), "{all:?}");
     }

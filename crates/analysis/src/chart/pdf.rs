@@ -24,7 +24,8 @@ pub fn pdf(figure: &Figure) -> Vec<u8> {
         )
         .into_bytes(),
         stream("", page.content.as_bytes()),
-        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>".to_vec(),
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>"
+            .to_vec(),
     ];
     for (columns, pixels) in &page.images {
         let head = format!(
@@ -84,7 +85,11 @@ impl Canvas for Page {
     fn fill(&mut self, [x, y, width, height]: [f64; 4], ink: Colour) {
         let bottom = self.height - y - height.max(0.0);
         let (width, height) = (width.max(0.0), height.max(0.0));
-        let _ = writeln!(self.content, "{} rg {x:.2} {bottom:.2} {width:.2} {height:.2} re f", colour(ink));
+        let _ = writeln!(
+            self.content,
+            "{} rg {x:.2} {bottom:.2} {width:.2} {height:.2} re f",
+            colour(ink)
+        );
     }
 
     fn text(&mut self, (x, y): (f64, f64), text: &str, anchor: Anchor, ink: Colour) {
@@ -96,7 +101,8 @@ impl Canvas for Page {
         };
         let text = text.chars().map(letter).collect::<String>();
         let (ink, y) = (colour(ink), self.height - y);
-        let _ = writeln!(self.content, "BT {ink} rg /F {LETTERS} Tf {x:.2} {y:.2} Td ({text}) Tj ET");
+        let _ =
+            writeln!(self.content, "BT {ink} rg /F {LETTERS} Tf {x:.2} {y:.2} Td ({text}) Tj ET");
     }
 
     fn image(&mut self, [x, y, width, height]: [f64; 4], columns: usize, pixels: &[Colour]) {
@@ -142,7 +148,8 @@ mod tests {
         // Each byte a letter, so that offsets are those of the file.
         let ascii = |byte: &u8| if byte.is_ascii() { char::from(*byte) } else { '?' };
         let text: String = file.iter().map(ascii).collect();
-        let at: usize = text.rsplit("startxref\n").next().unwrap().lines().next().unwrap().parse().unwrap();
+        let at: usize =
+            text.rsplit("startxref\n").next().unwrap().lines().next().unwrap().parse().unwrap();
         let mut lines = text[at..].lines().skip(1);
         let count: usize = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
         for (number, line) in lines.skip(1).take(count - 1).enumerate() {

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 
+use embedded_graphics::Drawable;
 use embedded_graphics::Pixel;
 use embedded_graphics::draw_target::DrawTarget;
 use embedded_graphics::geometry::{OriginDimensions, Point, Size};
@@ -9,7 +10,6 @@ use embedded_graphics::mono_font::MonoTextStyle;
 use embedded_graphics::mono_font::iso_8859_1::FONT_9X15;
 use embedded_graphics::pixelcolor::{Rgb888, RgbColor};
 use embedded_graphics::text::{Alignment, Text};
-use embedded_graphics::Drawable;
 
 use super::draw::{draw, size};
 use super::{Anchor, Canvas, Colour, Figure};
@@ -77,7 +77,8 @@ impl Pixels {
         for main in begin.max(0)..=end.min(limit) {
             let share = if c == a { 0.0 } else { ((main as f64 - a) / (c - a)).clamp(0.0, 1.0) };
             let middle = b + (d - b) * share;
-            for side in (middle - 2.0 * reach).floor() as i64..=(middle + 2.0 * reach).ceil() as i64 {
+            for side in (middle - 2.0 * reach).floor() as i64..=(middle + 2.0 * reach).ceil() as i64
+            {
                 let (x, y) = if steep { (side, main) } else { (main, side) };
                 let (px, py) = (x as f64 - from.0, y as f64 - from.1);
                 let nearest = ((px * dx + py * dy) / squared).clamp(0.0, 1.0);
@@ -145,7 +146,10 @@ impl DrawTarget for Pixels {
     type Color = Rgb888;
     type Error = Infallible;
 
-    fn draw_iter<I: IntoIterator<Item = Pixel<Rgb888>>>(&mut self, pixels: I) -> Result<(), Infallible> {
+    fn draw_iter<I: IntoIterator<Item = Pixel<Rgb888>>>(
+        &mut self,
+        pixels: I,
+    ) -> Result<(), Infallible> {
         for Pixel(Point { x, y }, colour) in pixels {
             self.cover(x.into(), y.into(), [colour.r(), colour.g(), colour.b()], 1.0);
         }

@@ -87,7 +87,10 @@ mod tests {
     fn texts_cannot_leave_their_element() {
         let svg = svg(&figure());
         assert!(svg.contains(">0 &lt;&amp;&gt;</text>"), "{svg}");
-        assert_eq!(svg.matches("<polyline").count(), svg.matches("/>").count() - svg.matches("<rect").count() - 2);
+        assert_eq!(
+            svg.matches("<polyline").count(),
+            svg.matches("/>").count() - svg.matches("<rect").count() - 2
+        );
         assert!(svg.contains("data:image/png;base64,iVBORw0KGgo"));
     }
 }

@@ -83,7 +83,11 @@ fn lines(all: &[Series], axes: (&Axis, &Axis), width: usize, height: usize) -> V
                 (true, _) => (row, rows - 1),
                 // From the row behind the one before, up or down.
                 (false, Some((near, old))) if column <= near + 1 && row != old => {
-                    if row < old { (row, old - 1) } else { (old + 1, row) }
+                    if row < old {
+                        (row, old - 1)
+                    } else {
+                        (old + 1, row)
+                    }
                 }
                 (false, _) => (row, row),
             };

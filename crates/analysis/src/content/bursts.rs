@@ -27,7 +27,9 @@ pub fn find(powers: &[(u64, f64)], threshold: f64) -> Vec<(u64, u64, f64)> {
     let Some(&median) = sorted.get(sorted.len() / 2) else { return Vec::new() };
     let mut found: Vec<(u64, u64, f64)> = Vec::new();
     // Of a silent channel, nothing is a multiple.
-    for (bin, power) in powers.iter().filter(|(_, power)| median > 0.0 && *power > threshold * median) {
+    for (bin, power) in
+        powers.iter().filter(|(_, power)| median > 0.0 && *power > threshold * median)
+    {
         match found.last_mut() {
             Some((first, count, ratio)) if *first + *count == *bin => {
                 *count += 1;

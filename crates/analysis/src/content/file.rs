@@ -113,7 +113,9 @@ pub enum ContentError {
 impl fullbore_formats::hint::Hint for ContentError {
     fn hint(&self) -> Option<std::borrow::Cow<'static, str>> {
         match self {
-            ContentError::Absent { scan, .. } => Some(format!("`fullbore index {scan}` makes it").into()),
+            ContentError::Absent { scan, .. } => {
+                Some(format!("`fullbore index {scan}` makes it").into())
+            }
             ContentError::Damaged { .. } => Some("`fullbore index` makes it again".into()),
             ContentError::Read { .. } | ContentError::Write { .. } => None,
         }
@@ -168,7 +170,10 @@ impl Content {
         let whole = [body, b"}"].concat();
         let content: Self = serde_json::from_slice(&whole).map_err(|error| error.to_string())?;
         if content.version != VERSION {
-            return Err(format!("its version is {}, and this program reads {VERSION}", content.version));
+            return Err(format!(
+                "its version is {}, and this program reads {VERSION}",
+                content.version
+            ));
         }
         let rows = content.rows;
         if content.lines.iter().any(|line| line.power.len() != rows || line.absent.len() != rows) {
@@ -196,7 +201,8 @@ impl Content {
             let path = holding.side(CONTENT_FILE);
             match read(&path) {
                 Ok(content) if content.scan_uuid == scan.manifest.uuid => return Ok(content),
-                Err(ContentError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+                Err(ContentError::Read { source, .. })
+                    if source.kind() == io::ErrorKind::NotFound => {}
                 Ok(_) => {
                     let why = "it is of another scan".to_owned();
                     wrong = Some(ContentError::Damaged { path, why });

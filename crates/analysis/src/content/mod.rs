@@ -60,7 +60,9 @@ pub fn index(
             Ok(analysis) => return Ok(content(&analysis, scan, stream, threshold)),
             // Samples of more than 8 bits have no levels to count.
             Err(Error::Plan { source: PlanError::Levels { .. }, .. }) => plan.wanted.levels = false,
-            Err(Error::Plan { source: PlanError::Bin { .. }, .. }) if plan.channels == CHANNELS[0] => {
+            Err(Error::Plan { source: PlanError::Bin { .. }, .. })
+                if plan.channels == CHANNELS[0] =>
+            {
                 plan.channels = CHANNELS[1];
             }
             Err(error) => return Err(error),
@@ -70,7 +72,8 @@ pub fn index(
 
 fn content(of: &Analysis, scan: &Scan, stream: &StoredStream, threshold: f64) -> Content {
     let rows = of.bins().last().map_or(0, |last| (last / FINE_OF_ROW + 1) as usize);
-    let lines: Vec<ContentLine> = of.lines().into_iter().map(|line| content_line(of, line, rows)).collect();
+    let lines: Vec<ContentLine> =
+        of.lines().into_iter().map(|line| content_line(of, line, rows)).collect();
     let mut bursts = Vec::new();
     for line in of.lines() {
         let fine = of.bins().into_iter().filter_map(|bin| Some((bin, of.power(line, bin)?)));
@@ -116,9 +119,8 @@ fn content_line(of: &Analysis, line: LineId, rows: usize) -> ContentLine {
     let parts = f64::from(of.layout.encoding.parts());
     let rate = of.layout.sample_rate.map_or(1.0, |rate| rate.hertz());
     let power = squares.iter().zip(&values);
-    let power = power.map(|(squares, values)| {
-        (*values > 0).then(|| (squares / *values as f64 * parts) as f32)
-    });
+    let power = power
+        .map(|(squares, values)| (*values > 0).then(|| (squares / *values as f64 * parts) as f32));
     let present = values.iter().map(|values| *values as f64 / parts / rate);
     let absent = present.map(|present| ((1.0 - present).max(0.0) * 1e6).round() as f32 / 1e6);
     let whole = of.whole(line);

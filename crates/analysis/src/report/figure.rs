@@ -76,7 +76,8 @@ fn cross(report: &Report) -> Vec<Panel> {
 fn waterfalls(report: &Report) -> Vec<Panel> {
     let (x, _) = frequency(report);
     let columns = report.frequency.len();
-    let step = report.seconds.windows(2).map(|pair| pair[1] - pair[0]).fold(f64::INFINITY, f64::min);
+    let step =
+        report.seconds.windows(2).map(|pair| pair[1] - pair[0]).fold(f64::INFINITY, f64::min);
     let step = if step.is_finite() { step } else { 1.0 };
     let first = report.seconds.first().copied().unwrap_or(0.0);
     let last = report.seconds.last().copied().unwrap_or(0.0) + step;

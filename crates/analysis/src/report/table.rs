@@ -14,7 +14,8 @@ pub fn csv(report: &Report) -> String {
             let _ = writeln!(text, "seconds,{unit},channel,power");
             for line in &report.lines {
                 let rows = report.seconds.iter().zip(&line.rows);
-                for (second, row) in rows.filter_map(|(second, row)| Some((second, row.as_ref()?))) {
+                for (second, row) in rows.filter_map(|(second, row)| Some((second, row.as_ref()?)))
+                {
                     for (frequency, power) in report.frequency.iter().zip(row) {
                         let _ = writeln!(text, "{second},{frequency},{},{power:e}", name(line));
                     }
@@ -119,14 +120,17 @@ fn told(report: &Report, line: &Line) -> String {
                 ),
                 None => {
                     let total = report.decibels(powers().sum());
-                    format!("{name}: {total:.2} dB in all, strongest at {frequency} {unit} ({peak:.2} dB)")
+                    format!(
+                        "{name}: {total:.2} dB in all, strongest at {frequency} {unit} ({peak:.2} dB)"
+                    )
                 }
             }
         }
         "series" => {
-            let (count, sum) = powers().fold((0, 0.0), |(count, sum), power| (count + 1, sum + power));
-            let (least, most) =
-                powers().fold((f64::INFINITY, 0.0f64), |(least, most), it| (least.min(it), most.max(it)));
+            let (count, sum) =
+                powers().fold((0, 0.0), |(count, sum), power| (count + 1, sum + power));
+            let (least, most) = powers()
+                .fold((f64::INFINITY, 0.0f64), |(least, most), it| (least.min(it), most.max(it)));
             let [mean, least, most] =
                 [sum / f64::from(count.max(1)), least, most].map(|power| report.decibels(power));
             format!("{name}: mean {mean:.2} dB, from {least:.2} to {most:.2} dB")
@@ -138,9 +142,17 @@ fn told(report: &Report, line: &Line) -> String {
                 return head;
             }
             let percent = |shares: &[f64]| {
-                shares.iter().map(|share| format!("{:.1}", share * 100.0)).collect::<Vec<_>>().join(" ")
+                shares
+                    .iter()
+                    .map(|share| format!("{:.1}", share * 100.0))
+                    .collect::<Vec<_>>()
+                    .join(" ")
             };
-            format!("{head}, at the levels {} % (Gaussian: {} %)", percent(&line.fractions), percent(&line.expected))
+            format!(
+                "{head}, at the levels {} % (Gaussian: {} %)",
+                percent(&line.fractions),
+                percent(&line.expected)
+            )
         }
         _ => {
             let rows = line.rows.iter().filter(|row| row.is_some()).count();

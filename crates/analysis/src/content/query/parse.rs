@@ -135,7 +135,9 @@ impl<'a> Reader<'a> {
 
     fn line(&mut self) -> Result<LineId, QueryError> {
         const EXPECTED: &str = "`any`, `chCHANNEL` or `chTHREAD:CHANNEL`";
-        let Some(behind) = self.rest().strip_prefix("ch") else { return Err(self.expected(EXPECTED)) };
+        let Some(behind) = self.rest().strip_prefix("ch") else {
+            return Err(self.expected(EXPECTED));
+        };
         let length = behind.find(|c: char| !c.is_ascii_digit() && c != ':').unwrap_or(behind.len());
         match behind[..length].parse() {
             Ok(line) => {

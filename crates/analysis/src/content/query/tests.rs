@@ -49,7 +49,11 @@ fn errors_point_at_the_place() {
         ("power(ch3) > 1 and", 19, "`power(…)`"),
     ] {
         let error = text.parse::<Query>().unwrap_err();
-        assert_eq!((error.column, error.expected.split([',', ' ']).next().unwrap_or_default()), (column, expected.split([',', ' ']).next().unwrap_or_default()), "{text}: {error}");
+        assert_eq!(
+            (error.column, error.expected.split([',', ' ']).next().unwrap_or_default()),
+            (column, expected.split([',', ' ']).next().unwrap_or_default()),
+            "{text}: {error}"
+        );
         let lines: Vec<String> = error.to_string().lines().map(str::to_owned).collect();
         assert_eq!(lines[2].chars().count(), column + 2, "{error}");
     }
@@ -67,7 +71,8 @@ fn a_channel_that_is_not_there_is_an_error() {
 }
 
 fn queries() -> impl Strategy<Value = Query> {
-    let quantity = prop_oneof![Just(Quantity::Power), Just(Quantity::Burst), Just(Quantity::Absent)];
+    let quantity =
+        prop_oneof![Just(Quantity::Power), Just(Quantity::Burst), Just(Quantity::Absent)];
     let comparison = prop_oneof![
         Just(Comparison::Above),
         Just(Comparison::AtLeast),
