@@ -154,7 +154,7 @@ impl SampleFrames {
         let at = *next;
         *next = next.saturating_add(frame.len() as u64);
         self.left_out += u64::from(fill);
-        (!fill).then(|| Placed { thread: 0, at, payload: 0..frame.len() })
+        (!fill).then_some(Placed { thread: 0, at, payload: 0..frame.len() })
     }
 
     /// The bytes behind the last frame of each thread: the extent of the stream.

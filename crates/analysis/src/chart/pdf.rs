@@ -49,7 +49,7 @@ fn file(objects: &[Vec<u8>]) -> Vec<u8> {
     let mut file = b"%PDF-1.4\n".to_vec();
     let mut offsets = String::new();
     for (number, object) in objects.iter().enumerate() {
-        let _ = write!(offsets, "{:010} 00000 n \n", file.len());
+        let _ = writeln!(offsets, "{:010} 00000 n ", file.len());
         file.extend(format!("{} 0 obj\n", number + 1).into_bytes());
         file.extend(object);
         file.extend(b"\nendobj\n");
