@@ -66,7 +66,7 @@ fn short(value: f64) -> String {
     }
 }
 
-/// Lines in braille. In each column of dots, a line covers all of its values there.
+/// Lines in braille.
 fn lines(all: &[Series], axes: (&Axis, &Axis), width: usize, height: usize) -> Vec<String> {
     let (columns, rows) = (width * 2, height * 4);
     let mut letters = vec![vec![0u32; width]; height];
@@ -79,26 +79,39 @@ fn lines(all: &[Series], axes: (&Axis, &Axis), width: usize, height: usize) -> V
             }
             let column = (axes.0.place(*x) * (columns - 1) as f64).round() as usize;
             let row = ((1.0 - axes.1.place(*y)) * (rows - 1) as f64).round() as usize;
-            let (from, to) = match (series.bars, before) {
-                (true, _) => (row, rows - 1),
-                // From the row behind the one before, up or down.
-                (false, Some((near, old))) if column <= near + 1 && row != old => {
-                    if row < old {
-                        (row, old - 1)
-                    } else {
-                        (old + 1, row)
-                    }
+            if series.bars {
+                (row..rows).for_each(|row| dot(&mut letters, column, row));
+            }
+            match before {
+                Some((near, old)) if !series.bars => {
+                    join(
+                        &mut |column, row| dot(&mut letters, column, row),
+                        (near, old),
+                        (column, row),
+                    );
                 }
-                (false, _) => (row, row),
-            };
-            for row in from..=to {
-                letters[row / 4][column / 2] |= DOTS[row % 4][column % 2];
+                _ => dot(&mut letters, column, row),
             }
             before = Some((column, row));
         }
     }
     let letter = |dots: &u32| char::from_u32(0x2800 + dots).filter(|_| *dots > 0).unwrap_or(' ');
     letters.iter().map(|row| row.iter().map(letter).collect()).collect()
+}
+
+/// Sets a dot.
+fn dot(letters: &mut [Vec<u32>], column: usize, row: usize) {
+    letters[row / 4][column / 2] |= DOTS[row % 4][column % 2];
+}
+
+/// Sets the dots behind one point up to another: one in each column, or in each row of a steep line.
+fn join(dot: &mut dyn FnMut(usize, usize), from: (usize, usize), to: (usize, usize)) {
+    let steps = from.0.abs_diff(to.0).max(from.1.abs_diff(to.1)).max(1);
+    let between = |from: usize, to: usize, step: usize| {
+        let share = step as f64 / steps as f64;
+        (from as f64 + (to as f64 - from as f64) * share).round() as usize
+    };
+    (1..=steps).for_each(|step| dot(between(from.0, to.0, step), between(from.1, to.1, step)));
 }
 
 /// A map in shades, the first row at the bottom.
