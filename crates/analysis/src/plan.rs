@@ -188,6 +188,14 @@ impl Plan {
         Ok(())
     }
 
+    /// Whether each bin is a whole number of segments.
+    pub fn bin_is_whole(&self, layout: &SampleLayout) -> bool {
+        let (Some(bin), Some(rate)) = (self.bin, layout.sample_rate) else { return false };
+        let (above, below) = rate.ratio();
+        let segment = u128::from(below) * 1_000_000_000 * self.segment(layout).max(1) as u128;
+        bin.as_nanos() > 0 && (u128::from(above) * bin.as_nanos()).is_multiple_of(segment)
+    }
+
     /// The bin of the segment that begins at this sample.
     pub fn bin_of(&self, layout: &SampleLayout, sample: u64) -> u64 {
         let (Some(bin), Some(rate)) = (self.bin, layout.sample_rate) else { return 0 };

@@ -170,8 +170,18 @@ impl<'a> Input<'a> {
 
     /// Analyses the input on this many threads, until its end or a stop request.
     pub fn analyse(
-        mut self,
+        self,
         plan: &Arc<Plan>,
+        threads: usize,
+        stop: &StopHandle,
+    ) -> Result<Analysis, Error> {
+        self.analyse_by(&|_| plan.clone(), threads, stop)
+    }
+
+    /// The same, by a plan that depends on what the samples are.
+    pub fn analyse_by(
+        mut self,
+        plan: &dyn Fn(&SampleLayout) -> Arc<Plan>,
         threads: usize,
         stop: &StopHandle,
     ) -> Result<Analysis, Error> {
@@ -230,7 +240,7 @@ impl<'a> Input<'a> {
     fn begin(
         &self,
         frame: &fullbore_replay::Frame<'_>,
-        plan: &Arc<Plan>,
+        plan: &dyn Fn(&SampleLayout) -> Arc<Plan>,
         threads: usize,
     ) -> Result<Running, Error> {
         let codec = frame.dated;
@@ -239,13 +249,14 @@ impl<'a> Input<'a> {
         let frames = frames.map_err(|source| Error::Samples { name: self.name.clone(), source })?;
         let frames = frames.with_rate(self.sample_rate, frame.bytes, codec);
         let layout = Arc::new(frames.layout.clone());
+        let plan = plan(&layout);
         plan.check(&layout).map_err(|source| Error::Plan { name: self.name.clone(), source })?;
-        let workers = Workers::start(plan, &layout, threads).map_err(Error::Threads)?;
+        let workers = Workers::start(&plan, &layout, threads).map_err(Error::Threads)?;
         let segment = plan.segment(&layout);
         Ok(Running {
             batcher: Batcher::new(segment, layout.sample_bits()),
             dispatcher: Dispatcher::new(workers, plan.wanted.cross),
-            plan: plan.clone(),
+            plan,
             layout,
             segment,
             frames,

@@ -14,6 +14,7 @@ pub mod query;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fullbore_formats::samples::SampleLayout;
 use fullbore_linux::stop_handle::StopHandle;
 use fullbore_linux::sys::sched;
 use fullbore_store::reader::{Scan, StoredStream};
@@ -22,7 +23,7 @@ pub use self::bursts::{Burst, MOST_BURSTS};
 pub use self::file::{CONTENT_FILE, Content, ContentError, ContentLine};
 use crate::analysis::Analysis;
 use crate::levels;
-use crate::plan::{LineId, Plan, PlanError, Wanted};
+use crate::plan::{FEWEST_CHANNELS, LineId, Plan, Wanted};
 use crate::request::cores;
 use crate::source::{Error, Input, Range};
 use crate::window::Window;
@@ -31,8 +32,8 @@ use crate::window::Window;
 const FINE: Duration = Duration::from_millis(100);
 /// Fine bins of a row.
 const FINE_OF_ROW: u64 = 10;
-/// Halves of a segment in samples, of streams that are fast enough for the first, and of slow ones.
-const CHANNELS: [usize; 2] = [512, 8];
+/// The most channels of a plan: half the samples of a segment of real samples.
+const LONGEST: usize = 512;
 
 /// Lets every other program use processors and disks before the calling thread, and before the threads that it starts.
 pub fn yield_to_others() {
@@ -48,26 +49,23 @@ pub fn index(
     threshold: f64,
     stop: &StopHandle,
 ) -> Result<Content, Error> {
-    let mut plan = Plan {
-        channels: CHANNELS[0],
-        window: Window::Rectangular,
-        bin: Some(FINE),
-        wanted: Wanted { power: true, levels: true, ..Wanted::default() },
-    };
-    loop {
-        let input = Input::stored(scan, stream, None, Range::default())?;
-        match input.analyse(&Arc::new(plan.clone()), cores(), stop) {
-            Ok(analysis) => return Ok(content(&analysis, scan, stream, threshold)),
-            // Samples of more than 8 bits have no levels to count.
-            Err(Error::Plan { source: PlanError::Levels { .. }, .. }) => plan.wanted.levels = false,
-            Err(Error::Plan { source: PlanError::Bin { .. }, .. })
-                if plan.channels == CHANNELS[0] =>
-            {
-                plan.channels = CHANNELS[1];
-            }
-            Err(error) => return Err(error),
-        }
-    }
+    let input = Input::stored(scan, stream, None, Range::default())?;
+    let analysis = input.analyse_by(&|layout| Arc::new(plan(layout)), cores(), stop)?;
+    Ok(content(&analysis, scan, stream, threshold))
+}
+
+/// The plan for samples of a layout. No transform is wanted, so segments are only portions: the longest that fit a fine
+/// bin a whole number of times, so that each second has its own samples. If none does, a segment is counted where it
+/// begins.
+fn plan(layout: &SampleLayout) -> Plan {
+    // Samples of more than 8 bits have no levels to count.
+    let levels = layout.encoding.code.bits() <= 8;
+    let wanted = Wanted { power: true, levels, ..Wanted::default() };
+    let plan = |channels| Plan { channels, window: Window::Rectangular, bin: Some(FINE), wanted };
+    let all = || (FEWEST_CHANNELS..=LONGEST).rev().step_by(8).map(plan);
+    let fits = all().find(|plan| plan.bin_is_whole(layout));
+    let fits = fits.or_else(|| all().find(|plan| plan.check(layout).is_ok()));
+    fits.unwrap_or_else(|| plan(FEWEST_CHANNELS))
 }
 
 fn content(of: &Analysis, scan: &Scan, stream: &StoredStream, threshold: f64) -> Content {
@@ -137,5 +135,29 @@ fn content_line(of: &Analysis, line: LineId, rows: usize) -> ContentLine {
         mean,
         deviation: (whole.squares / all - mean * mean).max(0.0).sqrt(),
         levels: row.map_or_else(Vec::new, |row| order.into_iter().map(|code| row[code]).collect()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bins_are_a_whole_number_of_segments_where_one_fits() {
+        let channels = |encoding: &str, rate: &str| {
+            let sample_rate = Some(rate.parse().unwrap());
+            let samples = SampleLayout::new(encoding.parse().unwrap(), 1);
+            let layout = SampleLayout { sample_rate, ..samples };
+            let plan = plan(&layout);
+            (plan.channels, plan.bin_is_whole(&layout), plan.check(&layout).is_ok())
+        };
+        assert_eq!(channels("ro2", "32MHz"), (512, true, true));
+        assert_eq!(channels("ro8", "1MHz"), (400, true, true));
+        assert_eq!(channels("ri16_le", "1MHz"), (400, true, true));
+        assert_eq!(channels("ro8", "160"), (8, true, true));
+        // No segment fits, or a bin is shorter than the shortest one.
+        assert_eq!(channels("ro8", "44100"), (512, false, true));
+        assert_eq!(channels("ro8", "1000"), (48, false, true));
+        assert_eq!(channels("ro8", "100"), (8, false, false));
     }
 }

@@ -42,7 +42,7 @@ fn errors_point_at_the_place() {
         ("power(ch3 > -20 dB", 11, "`)`"),
         ("power(ch3) = 1", 12, "`>`"),
         ("power(ch3) > x", 14, "a number"),
-        ("power(ch3) > 1 %", 16, "the end"),
+        ("power(ch3) > 1 %", 16, "`and`"),
         ("power(ch3) > 1 for 1", 21, "`ms`"),
         ("µ power(ch3) > 1", 1, "`power(…)`"),
         ("(power(ch3) > 1", 16, "`)`"),
