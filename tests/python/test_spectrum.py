@@ -266,11 +266,12 @@ def test_wrong_requests_are_refused_with_the_reason(words, why, two_threads):
 
 
 def test_a_terminal_shows_a_picture_that_fits(two_threads):
-    for columns, lines in ((80, 24), (200, 50), (40, 12)):
+    for columns, lines, picture in ((80, 24, True), (200, 50, True), (40, 24, True), (40, 12, False)):
         with Terminal([BINARY, "spectrum", two_threads[0]], columns, lines) as terminal:
             assert terminal.end() == GOOD
             shown = "".join(terminal.shown())
-            assert any(0x2800 < ord(letter) < 0x2900 for letter in shown), shown
+            assert any(0x2800 < ord(letter) < 0x2900 for letter in shown) == picture, shown
+            assert "segments of" in shown
             assert terminal.gone() == []
 
 

@@ -273,11 +273,15 @@ impl Report {
         table::summary(self)
     }
 
-    /// The summary below a picture that fits a terminal of this many rows and columns.
+    /// The summary below a picture that fits a terminal of this many rows and columns. A small one has no picture.
     pub fn page(&self, rows: usize, columns: usize) -> String {
         let summary = self.summary();
-        let rows = rows.saturating_sub(summary.lines().count() + 1);
-        chart::terminal::text(&self.figure(), columns, rows) + &summary
+        let lines = |line: &str| line.chars().count().div_ceil(columns.max(1)).max(1);
+        let below: usize = summary.lines().map(lines).sum();
+        match rows.saturating_sub(below + 1) {
+            rows if rows < chart::terminal::FEWEST_ROWS => summary,
+            rows => chart::terminal::text(&self.figure(), columns, rows) + &summary,
+        }
     }
 }
 

@@ -7,12 +7,14 @@ use super::{Axis, Content, Figure, Map, Panel, Series};
 /// The dots of a braille letter: by row, left and right.
 const DOTS: [[u32; 2]; 4] = [[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]];
 const SHADES: [char; 5] = [' ', '░', '▒', '▓', '█'];
+/// The fewest rows of a picture.
+pub const FEWEST_ROWS: usize = 8;
 /// Letters left of the frame.
 const LEFT: usize = 9;
 
 /// The text of a figure that fits a terminal of this many columns and rows.
 pub fn text(figure: &Figure, columns: usize, rows: usize) -> String {
-    let (columns, rows) = (columns.clamp(30, 500), rows.clamp(8, 300));
+    let (columns, rows) = (columns.clamp(30, 500), rows.clamp(FEWEST_ROWS, 300));
     let panels = figure.panels.len().max(1);
     // Each panel has a line above, and two below it.
     let most = (rows.saturating_sub(2) / 7).max(1);
