@@ -16,7 +16,7 @@ DEBUG  := target/debug/fullbore
 RELEASE := target/release/fullbore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check soak soak-panda soak-record long bench bench-session bench-replay bench-captures bench-panda bench-pattern bench-versions bench-transfer bench-objects bench-disk docs fuzz binary release rust
+.PHONY: help demo test check soak soak-panda soak-record long bench bench-session bench-replay bench-captures bench-panda bench-pattern bench-versions bench-transfer bench-objects bench-disk docs fuzz binary release rust bench-spectrum
 
 help:            ## This list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,6 +63,9 @@ bench-replay: release ## How exactly eight streams are played back.
 
 bench-captures: release ## How fast a packet capture is recorded, beside programs that read it.
 	$(PYTHON) benches/captures.py $(BENCH)
+
+bench-spectrum: release $(VENV)/tests ## Spectra of 2-bit VDIF against baseband and numpy.
+	$(VENV)/bin/python benches/spectrum.py $(BENCH)
 
 bench-panda: release $(VENV)/tests ## A PandA into HDF5 against the client its users have.
 	$(VENV)/bin/python benches/panda.py $(BENCH)

@@ -28,6 +28,9 @@ use fullbore_store::reader::Scan;
 use fullbore_store::renumber::is_to_be_renamed;
 use serde::Serialize;
 
+/// The index of a stream by its content, which `fullbore index` makes beside the manifest.
+pub const CONTENT_FILE: &str = "content.json";
+
 /// The result of a removal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Removed {
@@ -321,6 +324,7 @@ impl Removed {
             MARKERS_FILE,
             COPIES_FILE,
             UPLOAD_FILE,
+            CONTENT_FILE,
             MANIFEST_FILE,
         ];
         for name in names {

@@ -23,6 +23,7 @@
 //! | [`RetentionThread`] | removes old scans |
 //! | [`circular`] | keeps the newest data, and what triggers name of it |
 //! | [`store`] | the user's default store |
+//! | [`spectra`] | spectra of what arrives now |
 //! | `export` | HDF5 files of stored scans |
 //!
 //! # Example
@@ -116,6 +117,7 @@ mod outcome;
 mod retention;
 mod run;
 pub mod session;
+pub mod spectra;
 pub mod store;
 
 pub use events::Events;

@@ -30,6 +30,7 @@ mod pacer;
 mod packets;
 mod playing;
 pub mod playlist;
+pub mod position;
 mod sent;
 mod sequence;
 mod start;

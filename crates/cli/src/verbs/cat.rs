@@ -24,8 +24,8 @@ use serde::Serialize;
 use crate::hint::explained;
 use crate::output::{self, Output};
 use crate::store_arg::StoreArg;
-use crate::verbs::position::Position;
 use crate::verbs::{live_scan, scan_arg};
+use fullbore_replay::position::Position;
 
 /// Write a stream's bytes, in order, to standard output.
 ///

@@ -4,6 +4,7 @@
 
 pub mod bench;
 pub mod cat;
+pub mod content;
 #[cfg(feature = "hdf5")]
 pub mod convert;
 pub mod demo;
@@ -18,7 +19,6 @@ pub mod packets;
 #[cfg(feature = "hdf5")]
 pub mod panda;
 pub mod play;
-pub mod position;
 pub mod protect;
 pub mod rebuild;
 pub mod record;
@@ -29,6 +29,7 @@ pub mod selftest;
 mod sending;
 pub mod simulate;
 pub mod snapshot;
+pub mod spectrum;
 pub mod transfer;
 pub mod trigger;
 pub mod verify;

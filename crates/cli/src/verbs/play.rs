@@ -25,12 +25,12 @@ use fullbore_store::reader::{Scan, StoredStream};
 use fullbore_time::Tai;
 
 use super::device::{self, Part};
-use super::position::Position;
 use super::simulate::{self, Pace};
 use super::{live_scan, scan_arg, sending};
 use crate::hint::{explained, explained_of};
 use crate::output::{self, FOUND, GOOD, Output, count};
 use crate::store_arg::StoreArg;
+use fullbore_replay::position::Position;
 
 /// Send a recording to the network again, with its timing.
 ///

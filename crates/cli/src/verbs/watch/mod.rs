@@ -12,6 +12,7 @@ use clap::Args as ClapArgs;
 use fullbore_core::device::BytesStream;
 use fullbore_core::units::ByteSize;
 
+pub use self::source::recorded_nowhere;
 use self::view::View;
 use crate::output::{self, Output};
 use crate::store_arg::StoreArg;
@@ -51,12 +52,14 @@ pub struct Args {
     buffer: Option<ByteSize>,
 }
 
+/// True if a text names a source.
+pub fn is_source(text: &str) -> bool {
+    ["udp:", "panda:"].iter().any(|it| text.starts_with(it)) || BytesStream::is_meant(text)
+}
+
 /// Runs the command.
 pub fn run(args: &Args, output: Output) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(!args.every.is_zero(), "--every is zero");
-    let is_source = |text: &String| {
-        ["udp:", "panda:"].iter().any(|it| text.starts_with(it)) || BytesStream::is_meant(text)
-    };
     let sources = args.what.iter().filter(|text| is_source(text)).count();
     anyhow::ensure!(
         sources == args.what.len() || (sources == 0 && args.what.len() == 1),

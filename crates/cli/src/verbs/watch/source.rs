@@ -28,7 +28,7 @@ const ACQUISITIONS: u32 = 10_000;
 
 /// Shows the newest block of each stream until a stop is requested.
 pub fn watch(args: &Args, pages: &mut Pages) -> anyhow::Result<()> {
-    let recording = Recording::start(config(args)?).map_err(explained)?;
+    let recording = Recording::start(config(&args.what, args.buffer)?).map_err(explained)?;
     signals::stop_recording(recording.stop_handle())?;
     let mut tap = recording.tap();
     let mut looks = 0;
@@ -85,8 +85,13 @@ fn view(block: &TapBlock, since: &mut BTreeMap<u16, (u64, Instant)>) -> View {
         .with_rate(rate)
 }
 
-fn config(args: &Args) -> anyhow::Result<RecordingConfig> {
-    let sources = sources_of(&args.what, false, RECONNECT).map_err(explained)?;
+/// A recording of a source that stores nothing.
+pub fn recorded_nowhere(source: &str) -> anyhow::Result<Recording> {
+    Recording::start(config(&[source.to_owned()], None)?).map_err(explained)
+}
+
+fn config(what: &[String], buffer: Option<ByteSize>) -> anyhow::Result<RecordingConfig> {
+    let sources = sources_of(what, false, RECONNECT).map_err(explained)?;
     let acquisitions = sources.iter().any(|source| matches!(source, SourceConfig::Panda(_)));
     let session = Name::session("watch")?;
     let scan = |number: u32| -> anyhow::Result<ScanName> {
@@ -94,6 +99,6 @@ fn config(args: &Args) -> anyhow::Result<RecordingConfig> {
     };
     let scans = (1..=if acquisitions { ACQUISITIONS } else { 1 }).map(scan);
     let scans = scans.collect::<anyhow::Result<_>>()?;
-    let buffer = Some(args.buffer.unwrap_or(BUFFER));
+    let buffer = Some(buffer.unwrap_or(BUFFER));
     Ok(RecordingConfig { buffer, ..RecordingConfig::new(sources, SinkConfig::Discard, scans) })
 }

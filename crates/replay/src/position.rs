@@ -1,4 +1,4 @@
-//! A position in a recording, with the same syntax for every verb that takes a range.
+//! A position in a recording, with the same syntax for every command that takes a range.
 
 use std::time::Duration;
 
