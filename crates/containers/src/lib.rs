@@ -1,17 +1,21 @@
 //! Containers of samples: files that other programs read.
 //!
 //! ```text
-//! payloads ──► Recoder ──► SampleWriter ──► files
-//!              to an encoding              numpy: x.npy and x.npy.json
-//!              that the format has
+//! blocks ──► Payloads ──► Recoder ──► SampleWriter ──► files
+//!            without      to an encoding              numpy: x.npy and x.npy.json
+//!            headers      that the format has
 //! ```
 //!
-//! A [`SampleFormat`] creates the writer of one stream. The caller appends its samples in order, those that are not
-//! there too, and finishes the files with the account. A writer knows neither blocks nor frames.
+//! A [`SampleFile`] takes the blocks of one stream, stored or live. Its [`SampleFormat`] creates the writer, which gets the
+//! samples in order, those that are not there too, and the account at the end. A writer knows neither blocks nor frames.
 
+mod error;
+mod file;
 mod gaps;
 mod numpy;
+mod payload;
 mod recoder;
+mod target;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,9 +25,13 @@ use fullbore_formats::samples::decode::DoesNotFit;
 use fullbore_formats::samples::{Encoding, SampleLayout};
 use fullbore_time::Tai;
 
+pub use self::error::SampleError;
+pub use self::file::{Purpose, SampleFile, SampleOptions};
 pub use self::gaps::{SampleGap, SampleGaps};
 use self::numpy::NumpyWriter;
+pub use self::payload::{Framing, SampleBlock};
 pub use self::recoder::{Recoder, SampleType};
+pub use self::target::SampleTarget;
 
 /// What the files of a stream begin with.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +51,8 @@ pub struct Opening<'a> {
 pub struct Ending<'a> {
     /// The account of their content.
     pub account: Option<&'a Account>,
+    /// What they lack of it, and why, if a write failed.
+    pub lacks: Option<&'a str>,
 }
 
 /// Files that have their ending.
@@ -70,6 +80,12 @@ pub trait SampleWriter: Send {
 
     /// Writes the ending, and makes the files durable.
     fn finish(self: Box<Self>, ending: &Ending<'_>) -> io::Result<Finished>;
+
+    /// After a failed write: leaves the samples of the last sync, with their ending if the format has room for it. Unless a
+    /// format does more, its files stay as they are.
+    fn abandon(self: Box<Self>, _ending: &Ending<'_>) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// A format of files.
