@@ -3,12 +3,16 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+#[cfg(feature = "hdf5")]
+use fullbore_containers::SampleType;
 use fullbore_core::affinity::{AffinityPolicy, SchedulingPolicy};
 use fullbore_core::completeness::Planned;
 use fullbore_core::hint::Hint;
 use fullbore_core::units::ByteSize;
 use fullbore_engine::recorder::{Limit, RecordingConfig, SourceConfig};
 use fullbore_engine::sink::SinkConfig;
+#[cfg(feature = "hdf5")]
+use fullbore_engine::sink::container::ContainerFormat;
 
 use super::*;
 
