@@ -34,7 +34,7 @@ pub struct Purpose<'a> {
     pub stream: &'a str,
     /// What the stream is.
     pub framing: Framing<'a>,
-    /// The time of the first frame of the first block.
+    /// The time of the first frame: that of [`Framing::first`], else of the first block.
     pub start: Tai,
 }
 
@@ -77,6 +77,12 @@ impl SampleFile {
         self.write(block.bytes).map_err(|source| failed(&self.path, source))
     }
 
+    /// Appends the frames behind the last block, up to the last one of the stream, if frames have places.
+    pub fn append_behind(&mut self, last: i64) -> Result<(), SampleError> {
+        self.parts.extend(self.payloads.behind(last));
+        self.write(&[]).map_err(|source| failed(&self.path, source))
+    }
+
     /// Writes the parts of a block.
     fn write(&mut self, block: &[u8]) -> io::Result<()> {
         for part in self.parts.drain(..) {
@@ -103,6 +109,16 @@ impl SampleFile {
     /// Bytes of the appended blocks.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Bytes at the end of a stream of bytes that are no whole sample. They are left out.
+    pub fn rest_bytes(&self) -> u64 {
+        self.payloads.rest_bytes()
+    }
+
+    /// The sample at a byte of a stream of bytes, or at a frame, counted from 0 with those that are not there.
+    pub fn sample_at(&self, frame: i64, byte: u64) -> u64 {
+        self.payloads.sample_at(frame, byte)
     }
 
     /// Makes what was appended durable, and visible to readers of the format.

@@ -20,6 +20,9 @@ pub struct Framing<'a> {
     pub has_places: bool,
     /// The samples, as its endpoint describes them.
     pub samples: Option<&'a SampleLayout>,
+    /// The index of its first frame, if that is known and frames have places. Samples begin there, even if a later frame
+    /// is the first in a block.
+    pub first: Option<i64>,
 }
 
 /// A block of a stream.
@@ -53,8 +56,11 @@ pub struct Payloads {
     /// Bytes of each frame; 0 for bytes without frames.
     frame_bytes: usize,
     has_places: bool,
-    /// The index of the next frame, once there was one.
-    next: Option<i64>,
+    /// The index of the first frame, and of the next.
+    first: i64,
+    next: i64,
+    /// Samples of each frame, once there was one.
+    frame_samples: u64,
     /// The start of a sample in a stream of bytes.
     carried: Vec<u8>,
 }
@@ -136,18 +142,21 @@ impl Payloads {
             (Some(header), _) => stream.layout_of(header)?,
             (None, described) => described.expect("it was checked").clone(),
         };
+        let first = stream.first.map_or(block.first, |first| first.min(block.first));
         Ok(Self {
             layout,
             header,
             kind,
             frame_bytes: if stream.is_of_bytes() { 0 } else { frame_bytes },
-            has_places: stream.has_places,
-            next: None,
+            has_places: stream.has_places && !stream.is_of_bytes(),
+            first,
+            next: first,
+            frame_samples: 0,
             carried: Vec::new(),
         })
     }
 
-    /// Lists the parts of a block. The first one begins the samples; frames between two blocks are not there.
+    /// Lists the parts of a block, and the frames before it that no block had.
     pub fn read(
         &mut self,
         block: &SampleBlock<'_>,
@@ -165,11 +174,9 @@ impl Payloads {
                 let (bytes, layout) = (payload.len(), &self.layout);
                 refused(format!("{bytes} bytes of a frame are no whole samples of {layout}"))
             })?;
-            let expected = self.next.replace(index.saturating_add(1)).filter(|_| self.has_places);
-            let before = expected.and_then(|next| u64::try_from(index.saturating_sub(next)).ok());
-            if let Some(before) = before.filter(|&frames| frames > 0) {
-                parts.push(Part::Absent(before.saturating_mul(samples)));
-            }
+            self.frame_samples = samples;
+            parts.extend(self.absent_before(index));
+            self.next = index.saturating_add(1);
             let begin = payload.as_ptr().addr() - start;
             parts.push(match is_valid {
                 true => Part::Here(begin..begin + payload.len()),
@@ -177,6 +184,34 @@ impl Payloads {
             });
         }
         Ok(())
+    }
+
+    /// Frames between the last one and another.
+    fn absent_before(&self, index: i64) -> Option<Part> {
+        let frames = u64::try_from(index.saturating_sub(self.next)).ok()?;
+        let absent = frames.saturating_mul(self.frame_samples);
+        (self.has_places && absent > 0).then_some(Part::Absent(absent))
+    }
+
+    /// Frames behind the last block, up to the last one of the stream.
+    pub fn behind(&self, last: i64) -> Option<Part> {
+        self.absent_before(last.saturating_add(1))
+    }
+
+    /// The sample at a byte of a stream of bytes, or at a frame, counted from 0 with those that are not there.
+    pub fn sample_at(&self, frame: i64, byte: u64) -> u64 {
+        match self.frame_samples {
+            0 => (u128::from(byte) * 8 / u128::from(self.layout.sample_bits().max(1))) as u64,
+            samples => {
+                let frames = frame.saturating_sub(self.first).max(0);
+                frames.unsigned_abs().saturating_mul(samples)
+            }
+        }
+    }
+
+    /// Bytes at the end of a stream of bytes that are no whole sample.
+    pub fn rest_bytes(&self) -> u64 {
+        self.carried.len() as u64
     }
 
     /// The payload of a frame, and whether it is valid.
@@ -230,7 +265,8 @@ mod tests {
     use super::*;
 
     fn raw(frame_bytes: u32, samples: &SampleLayout) -> Framing<'_> {
-        Framing { format: &Format::Raw, frame_bytes, has_places: true, samples: Some(samples) }
+        let samples = Some(samples);
+        Framing { format: &Format::Raw, frame_bytes, has_places: true, samples, first: None }
     }
 
     /// The samples of the parts: those that are there as bytes, the others as `None`.
@@ -246,7 +282,7 @@ mod tests {
     #[test]
     fn samples_that_cross_blocks_are_joined() {
         let layout = SampleLayout::new("ri16_le".parse().unwrap(), 3);
-        let bytes: Vec<u8> = (0..60).collect();
+        let bytes: Vec<u8> = (0..64).collect();
         for size in 1..=bytes.len() {
             let block = |bytes| SampleBlock { first: 0, bytes, is_fill: &|_| false };
             let mut payloads = Payloads::of(&raw(1, &layout), &block(&bytes)).unwrap();
@@ -257,7 +293,9 @@ mod tests {
                 joined.extend(listed(bytes, parts).into_iter().flatten().flatten());
                 assert_eq!(joined.len() % 6, 0, "blocks of {size}");
             }
-            assert_eq!(joined, bytes, "blocks of {size}");
+            assert_eq!(joined, bytes[..60], "blocks of {size}");
+            assert_eq!(payloads.rest_bytes(), 4, "blocks of {size}");
+            assert_eq!(payloads.sample_at(0, 18), 3);
         }
     }
 
@@ -266,17 +304,22 @@ mod tests {
         let layout = SampleLayout::new("ri16_le".parse().unwrap(), 1);
         let bytes: Vec<u8> = (0..12).collect();
         let block = |first| SampleBlock { first, bytes: &bytes, is_fill: &|index| index == 7 };
-        let mut payloads = Payloads::of(&raw(4, &layout), &block(6)).unwrap();
+        let framing = Framing { first: Some(5), ..raw(4, &layout) };
+        let mut payloads = Payloads::of(&framing, &block(6)).unwrap();
         let mut read = |first| {
             let mut parts = Vec::new();
             payloads.read(&block(first), &mut parts).unwrap();
             listed(&bytes, parts)
         };
-        let here = |range: Range<usize>| Some(bytes[range].to_vec());
-        assert_eq!(read(6), [here(0..4), None, None, here(8..12)]);
-        let gap = [None, None, None, None, here(0..4), here(4..8), here(8..12)];
-        assert_eq!(read(11), gap, "two frames were in no block");
-        assert_eq!(read(14), [here(0..4), here(4..8), here(8..12)]);
+        let here = |range: Range<usize>| vec![Some(bytes[range].to_vec())];
+        let absent = |samples| vec![None; samples];
+        // Each frame has two samples.
+        assert_eq!(read(6), [absent(2), here(0..4), absent(2), here(8..12)].concat());
+        let whole = [here(0..4), here(4..8), here(8..12)].concat();
+        assert_eq!(read(11), [absent(4), whole.clone()].concat(), "two frames were in no block");
+        assert_eq!(read(14), whole);
+        assert_eq!(payloads.behind(18), Some(Part::Absent(4)));
+        assert_eq!((payloads.behind(16), payloads.sample_at(11, 0)), (None, 12));
     }
 
     #[test]

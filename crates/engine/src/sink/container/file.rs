@@ -243,6 +243,9 @@ impl ContainerFile for Samples {
 
     fn finish(mut self: Box<Self>, end: &EndOfFile) -> Result<SealedFile, ContainerError> {
         let ending = Ending { account: end.account.as_ref(), ..Ending::default() };
+        if let Some(last) = end.account.as_ref().and_then(|account| account.last) {
+            self.file.append_behind(last.index)?;
+        }
         self.report.bytes_in = self.file.bytes();
         let finished = self.file.finish(&ending)?;
         (self.report.rows, self.report.file_bytes) = (finished.samples, finished.bytes);

@@ -175,8 +175,8 @@ impl StreamOutput {
             ContainerFormat::Samples { options, .. } => {
                 let Some(description) = self.description.as_ref() else { return Ok(None) };
                 let Some(first) = first else { return Ok(None) };
-                let start = self.clock_of(description, first).of_block;
-                self.file = Some(Box::new(description.create_samples(options, first, start)?));
+                let clock = self.clock_of(description, first);
+                self.file = Some(Box::new(description.create_samples(options, first, &clock)?));
                 Ok(None)
             }
         }
@@ -259,22 +259,26 @@ impl Description {
         &self,
         options: &SampleOptions,
         first: &FullBlock,
-        start: Tai,
+        clock: &BlockClock,
     ) -> Result<Samples, ContainerError> {
         let mut format = self.format.clone();
         if let Format::Frames { frames_per_second, .. } = &mut format {
             *frames_per_second = self.rate().map(|(rate, _)| rate);
         }
+        // Gaps of blocks that were lost before this one came with it.
+        let begins = first.gaps.iter().map(|gap| gap.first).fold(first.first, i64::min);
+        let has_places = self.fill != Fill::Omit;
         let purpose = Purpose {
             scan: &self.scan,
             stream: self.name.as_str(),
             framing: Framing {
                 format: &format,
                 frame_bytes: self.geometry.frame_bytes,
-                has_places: self.fill != Fill::Omit,
+                has_places,
                 samples: self.samples.as_ref(),
+                first: has_places.then_some(begins),
             },
-            start,
+            start: clock.time_of(begins).unwrap_or(clock.of_block),
         };
         let fill = fill_of(first);
         let is_fill = |index| fill.contains(index);

@@ -15,6 +15,7 @@ use fullbore_hdf5 as hdf5;
 use fullbore_store::follow::{FollowCursor, FollowState, Follower};
 use fullbore_store::read::Settings;
 use fullbore_store::reader::{Item, StoredStream};
+use fullbore_time::Tai;
 
 use super::losses::ExportAccount;
 use super::{
@@ -69,9 +70,7 @@ impl SampleExport {
                 Err(error) => {
                     // All streams are exported or none. A file that stays is named by the next export.
                     for (_, path) in &files[..=exported.len()] {
-                        for file in self.format.files(path) {
-                            let _ = std::fs::remove_file(file);
-                        }
+                        self.format.remove(path);
                     }
                     return Err(error);
                 }
@@ -134,13 +133,16 @@ impl SampleExport {
         }
         let scan = follower.scan();
         let stream = &scan.streams[number];
-        let Some(output) = output else {
+        let Some(mut output) = output else {
             let why = "no block of it can be read".to_owned();
             return Err(failed(stream, SampleError::Payload { why }));
         };
         let whole = whole && stream.absent.is_empty() && blocks >= stream.blocks.len();
         let account = if whole { stream.account.clone() } else { account.account(stream).0 };
         let recorded = stream.account.as_ref().is_some_and(|it| it.completeness().is_good());
+        if let Some((_, last)) = stream.placed_edges() {
+            output.append_behind(last).map_err(|error| failed(stream, error))?;
+        }
         let bytes = output.bytes();
         let finished = output.finish(&Ending { account: account.as_ref(), ..Ending::default() });
         let finished = finished.map_err(|error| failed(stream, error))?;
@@ -176,8 +178,9 @@ impl SampleExport {
                 frame_bytes: stream.geometry.map_or(0, |geometry| geometry.frame_bytes),
                 has_places: stream.is_filled(),
                 samples: described.as_ref(),
+                first: stream.placed_edges().map(|(first, _)| first),
             },
-            start: stream.time_of_block(location),
+            start: start_of(stream, location),
         };
         let options = SampleOptions { format: self.format, values: self.values };
         let file = SampleFile::create(path, &options, &purpose, first);
@@ -191,6 +194,14 @@ fn described(follower: &Follower, number: usize) -> Option<SampleLayout> {
     let name = &scan.streams[number].name;
     let stream = scan.manifest.streams.iter().find(|it| it.name.as_str() == name)?;
     stream.samples.clone()
+}
+
+/// The time of the first frame of a stream, even if a later one is the first in this block.
+fn start_of(stream: &StoredStream, block: &Block) -> Tai {
+    let edge = stream.account.as_ref().and_then(|account| account.first);
+    let is_earlier = |first| stream.is_filled() && first < block.first;
+    let earlier = edge.filter(|edge| is_earlier(edge.index)).and_then(|edge| edge.time);
+    earlier.unwrap_or_else(|| stream.time_of_block(block))
 }
 
 fn failed(stream: &StoredStream, error: SampleError) -> ExportError {
