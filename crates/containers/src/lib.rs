@@ -183,7 +183,8 @@ mod tests {
         let numpy = |path| Some((SampleFormat::Numpy, Path::new(path)));
         assert_eq!(SampleFormat::of_target("npy:out"), numpy("out"));
         assert_eq!(SampleFormat::of_target("out.npy"), numpy("out.npy"));
-        let channel = SampleFormat::of_target("drf:top/ch").map(|(format, path)| (format.scheme(), path));
+        let channel =
+            SampleFormat::of_target("drf:top/ch").map(|(format, path)| (format.scheme(), path));
         assert_eq!(channel, Some(("drf", Path::new("top/ch"))));
         for other in ["npy:", "hdf5:out.npy", "out.h5", "npyx"] {
             assert_eq!(SampleFormat::of_target(other), None, "{other}");

@@ -215,11 +215,7 @@ impl Payloads {
     }
 
     /// The payload of a frame, and whether it is valid.
-    fn payload<'a>(
-        &self,
-        frame: &'a [u8],
-        is_fill: bool,
-    ) -> Result<(&'a [u8], bool), SampleError> {
+    fn payload<'a>(&self, frame: &'a [u8], is_fill: bool) -> Result<(&'a [u8], bool), SampleError> {
         let Some(first) = &self.header else {
             let header_bytes = self.kind.map_or(0, |kind| kind.usual_header_bytes() as usize);
             return Ok((frame.get(header_bytes..).unwrap_or_default(), !is_fill));

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Arg, Args as ClapArgs, Command};
-use fullbore_core::affinity::{AffinityPolicy, SchedulingPolicy};
 use fullbore_containers::SampleTarget;
+use fullbore_core::affinity::{AffinityPolicy, SchedulingPolicy};
 use fullbore_core::endpoint::{FileTarget, Parameter, SAMPLE_PARAMETERS, UdpSource};
 use fullbore_core::panda::PandaSource;
 use fullbore_core::redundancy::Scheme;
@@ -307,7 +307,10 @@ fn parameters() -> String {
     let udp = parameters_of("udp://", UdpSource::PARAMETERS);
     let panda = parameters_of("panda://", PandaSource::PARAMETERS);
     let samples = parameters_of("udp://, file: or pattern:", SAMPLE_PARAMETERS);
-    let arrays = parameters_of("--to npy:", SampleTarget::PARAMETERS).replace(" source,", ",");
+    let target = |scheme, rows| parameters_of(scheme, rows).replace(" source,", ",");
+    let arrays = target("--to npy:", SampleTarget::PARAMETERS);
+    #[cfg(feature = "hdf5")]
+    let arrays = arrays + "\n" + &target("--to drf:", SampleTarget::DIGITAL_RF);
     [udp, panda, device::parameters(), samples, arrays].join("\n")
 }
 

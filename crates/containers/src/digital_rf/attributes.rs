@@ -84,9 +84,8 @@ pub fn element(encoding: Encoding) -> Option<TypeDescriptor> {
         return Some(part);
     }
     let size = part.size();
-    let field = |(index, name): (usize, &str)| {
-        CompoundField::new(name, part.clone(), index * size, index)
-    };
+    let field =
+        |(index, name): (usize, &str)| CompoundField::new(name, part.clone(), index * size, index);
     let fields = ["r", "i"].into_iter().enumerate().map(field).collect();
     Some(TypeDescriptor::Compound(CompoundType { fields, size: 2 * size }))
 }
@@ -196,9 +195,9 @@ impl Properties {
         number(&file, "sample_rate_denominator", signed(denominator))?;
         text(&file, "file_name", "metadata")?;
         text(&file, "digital_metadata_version", METADATA_VERSION)?;
-        let columns = names.iter().map(|name| {
-            FixedAscii::from_ascii(name.as_bytes()).map(|column| Column { column })
-        });
+        let columns = names
+            .iter()
+            .map(|name| FixedAscii::from_ascii(name.as_bytes()).map(|column| Column { column }));
         let columns: Vec<Column> =
             columns.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
         file.new_dataset::<Column>().shape(columns.len()).create("fields")?.write_raw(&columns)?;

@@ -57,7 +57,8 @@ mod tests {
 
     #[test]
     fn the_checksum_is_that_of_the_definition() {
-        let bytes: Vec<u8> = (0..600_001u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        let bytes: Vec<u8> =
+            (0..600_001u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
         for length in [0, 1, 2, 3, 720, 721, 131_072, 131_073, 131_074, 600_001] {
             let found = u32::from_le_bytes(fletcher32(&bytes[..length]));
             assert_eq!(found, defined(&bytes[..length]), "{length} bytes");

@@ -403,10 +403,7 @@ mod tests {
         let file = |name: &str, first| (name.to_owned(), 1000, vec![first, 0]);
         assert_eq!(
             files(&channel),
-            [
-                file("rf@1700000000.000.h5", FIRST - 300),
-                file("rf@1700000002.000.h5", FIRST + 1700),
-            ]
+            [file("rf@1700000000.000.h5", FIRST - 300), file("rf@1700000002.000.h5", FIRST + 1700),]
         );
     }
 
@@ -420,7 +417,10 @@ mod tests {
         writer.append(&counted(100, 100)).unwrap();
         writer.abandon(&Ending { lacks: Some("the disk is full"), ..Ending::default() }).unwrap();
         let [(name, rows, index)] = &files(&channel)[..] else { panic!("one file") };
-        assert_eq!((name.as_str(), *rows, &index[..]), ("rf@1700000000.000.h5", 100, &[FIRST, 0][..]));
+        assert_eq!(
+            (name.as_str(), *rows, &index[..]),
+            ("rf@1700000000.000.h5", 100, &[FIRST, 0][..])
+        );
     }
 
     #[test]

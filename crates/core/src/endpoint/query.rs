@@ -79,10 +79,7 @@ impl<'a> Query<'a> {
     }
 
     /// Returns the value, parsed.
-    pub fn parsed<T: FromStr<Err: fmt::Display>>(
-        &self,
-        name: &str,
-    ) -> Result<Option<T>, Error> {
+    pub fn parsed<T: FromStr<Err: fmt::Display>>(&self, name: &str) -> Result<Option<T>, Error> {
         self.value(name, |value| value.parse().map_err(|error: T::Err| error.to_string()))
     }
 

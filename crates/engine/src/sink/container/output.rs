@@ -234,8 +234,7 @@ impl StreamOutput {
         let base = own.or_else(|| self.timed_next()).or(self.timed);
         let placed = base.zip(description.rate().filter(|_| description.follows_a_rate()));
         let mut clock = BlockClock { placed, of_block: filled.seen };
-        clock.of_block =
-            filled.time.or_else(|| clock.time_of(filled.first)).unwrap_or(filled.seen);
+        clock.of_block = filled.time.or_else(|| clock.time_of(filled.first)).unwrap_or(filled.seen);
         clock
     }
 }
