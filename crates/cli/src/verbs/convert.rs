@@ -1,6 +1,6 @@
 //! `fullbore convert`: converts recordings into other containers.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
