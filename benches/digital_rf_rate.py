@@ -70,6 +70,7 @@ def main():
     bytes_ = int(float(sys.argv[2] if len(sys.argv) > 2 else 1) * 1e9) // (4 * PIECE) * 4 * PIECE
     directory.mkdir()
     store = directory / "store"
+    store.mkdir()
     source = f"pattern:counter?bytes={bytes_}&name=x&samples=ci16_le&sample_rate={RATE}"
     words = [FULLBORE, "record", source, "--store", store, "--session", "b", "--scan", "a"]
     subprocess.run(list(map(str, words)), check=True, stdout=subprocess.DEVNULL)
