@@ -5,7 +5,8 @@
 //! Samples that are not there are NaN, or 0 of integers.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use fullbore_core::account::Account;
@@ -35,6 +36,9 @@ struct Description<'a> {
     /// Gaps after the listed ones.
     gaps_unlisted: u64,
     account: Option<&'a Account>,
+    /// What the array lacks, if a write failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lacks: Option<&'a str>,
 }
 
 /// A file that is being written. Until the first sync, it states that it has no samples.
@@ -47,6 +51,8 @@ pub struct NumpyWriter {
     file: BufWriter<File>,
     sample_bytes: u64,
     bytes: u64,
+    /// The samples that the header states.
+    synced: u64,
     gaps: SampleGaps,
     fill: Vec<u8>,
 }
@@ -117,21 +123,23 @@ impl NumpyWriter {
             file,
             sample_bytes: opening.layout.sample_bits() / 8,
             bytes: 0,
+            synced: 0,
             gaps: SampleGaps::default(),
             fill: fill(opening.layout.encoding),
         })
     }
 
-    fn describe(&self, account: Option<&Account>) -> io::Result<u64> {
+    fn describe(&self, ending: &Ending<'_>) -> io::Result<u64> {
         let description = Description {
             scan: &self.scan,
             stream: &self.stream,
-            samples: self.samples(),
+            samples: self.synced,
             layout: &self.layout,
             start: self.start,
             gaps: &self.gaps.listed,
             gaps_unlisted: self.gaps.unlisted,
-            account,
+            account: ending.account,
+            lacks: ending.lacks,
         };
         let mut file = File::create_new(description_of(&self.path))?;
         let text = serde_json::to_vec_pretty(&description)?;
@@ -167,18 +175,32 @@ impl SampleWriter for NumpyWriter {
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        self.file.seek(SeekFrom::Start(0))?;
-        self.file.write_all(&header(&self.layout, self.samples()))?;
-        self.file.seek(SeekFrom::End(0))?;
-        self.file.get_ref().sync_data()
+        // Samples are durable before the header counts them.
+        self.file.flush()?;
+        self.file.get_ref().sync_data()?;
+        let samples = self.samples();
+        self.file.get_ref().write_all_at(&header(&self.layout, samples), 0)?;
+        self.file.get_ref().sync_data()?;
+        self.synced = samples;
+        Ok(())
     }
 
     fn finish(mut self: Box<Self>, ending: &Ending<'_>) -> io::Result<Finished> {
         self.sync()?;
         self.file.get_ref().sync_all()?;
-        let beside = self.describe(ending.account)?;
+        let beside = self.describe(ending)?;
         let samples = self.samples();
         Ok(Finished { samples, bytes: HEADER_BYTES as u64 + self.bytes + beside })
+    }
+
+    fn abandon(mut self: Box<Self>, ending: &Ending<'_>) -> io::Result<()> {
+        self.bytes = self.synced * self.sample_bytes;
+        self.gaps.cut(self.synced);
+        self.file.get_ref().set_len(HEADER_BYTES as u64 + self.bytes)?;
+        self.describe(ending)?;
+        // What could not be written is in the buffer, and must not follow.
+        let (file, _) = self.file.into_parts();
+        file.sync_all()
     }
 }
 
@@ -200,6 +222,27 @@ mod tests {
         assert_eq!(largest.len(), 128);
         assert!(String::from_utf8_lossy(&largest).contains("(18446744073709551615, 65536, 2), }"));
         assert_eq!(largest.last(), Some(&b'\n'));
+    }
+
+    #[test]
+    fn an_abandoned_file_has_the_samples_and_gaps_of_the_last_sync() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("x.npy");
+        let layout = layout("ru8", 1);
+        let mut file = Box::new(create(&path, &layout).unwrap());
+        file.append(&[1, 2]).unwrap();
+        file.append_absent(2).unwrap();
+        file.sync().unwrap();
+        file.append_absent(5).unwrap();
+        file.append(&[3; 2 * BUFFER_BYTES]).unwrap();
+        file.append(&[4]).unwrap();
+        file.abandon(&Ending { lacks: Some("the disk is full"), ..Ending::default() }).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        assert_eq!(bytes, [header(&layout, 4), vec![1, 2, 0, 0]].concat());
+        let beside: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(description_of(&path)).unwrap()).unwrap();
+        assert_eq!(beside["gaps"], serde_json::json!([{"first": 2, "count": 2}]));
+        assert_eq!((&beside["samples"], &beside["lacks"]), (&4.into(), &"the disk is full".into()));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Recodes samples: bytes of one encoding in, bytes of another out.
 
+use std::str::FromStr;
+
 use fullbore_formats::samples::decode::{Decoder, DoesNotFit, Output};
 use fullbore_formats::samples::{Code, Encoding};
 use zerocopy::{Immutable, IntoBytes};
@@ -19,6 +21,20 @@ pub enum SampleType {
     I32,
     /// Floats of 32 bits.
     F32,
+}
+
+impl FromStr for SampleType {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(match text {
+            "i8" => Self::I8,
+            "i16" => Self::I16,
+            "i32" => Self::I32,
+            "f32" => Self::F32,
+            _ => return Err("it is i8, i16, i32 or f32"),
+        })
+    }
 }
 
 /// Turns samples of one encoding into another.

@@ -1,13 +1,13 @@
 //! `fullbore convert`: converts recordings into other containers.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::ensure;
 use clap::Args as ClapArgs;
-use fullbore_containers::{SampleFormat, SampleType};
+use fullbore_containers::{SampleTarget, SampleType};
 use fullbore_core::container::Hdf5Target;
 use fullbore_core::device::DeviceEnd;
 use fullbore_core::endpoint;
@@ -61,6 +61,12 @@ use crate::verbs::scan_arg;
 /// describe their samples, and the endpoint of other streams does (samples=ci16_le).
 ///
 ///   fullbore convert store:r1234_no0001/46220 npy:out.npy --as f32
+///
+/// drf:top/channel is a channel of Digital RF 2.6, a directory with a file for each
+/// second. Samples that are not there have no rows; with ?continuous=true they are
+/// fill. The samples need a rate (sample_rate=100MHz, or fps= for VDIF).
+///
+///   fullbore convert store:r1234_no0001/46220 'drf:top/channel?file=1000&subdir=3600'
 ///
 /// A block that is missing or damaged ends the conversion, and no file is made. With
 /// --allow-damaged, the file has the others, and its account names what it lacks.
@@ -121,10 +127,10 @@ impl From<Values> for SampleType {
 
 /// Runs the command.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
-    if let Some((format, path)) = SampleFormat::of_target(&args.to) {
-        return samples(&args, format, path.to_owned(), output);
+    if let Some(target) = SampleTarget::parse(&args.to) {
+        return samples(&args, target.map_err(explained)?, output);
     }
-    ensure!(args.values.is_none(), "--as is for npy:NAME");
+    ensure!(args.values.is_none(), "--as is for npy:NAME and drf:NAME");
     if DeviceEnd::is_meant(&args.from) {
         let Args { from, to, allow_damaged, quiet, .. } = args;
         return super::device::convert(&from, &to, allow_damaged, quiet, output);
@@ -173,13 +179,9 @@ fn packets(args: &Args, path: &Path, output: Output) -> anyhow::Result<ExitCode>
     Ok(output::exit_code(made.outcome()))
 }
 
-fn samples(
-    args: &Args,
-    format: SampleFormat,
-    path: PathBuf,
-    output: Output,
-) -> anyhow::Result<ExitCode> {
+fn samples(args: &Args, target: SampleTarget, output: Output) -> anyhow::Result<ExitCode> {
     ensure!(!args.follow, "--follow is for HDF5 files: a numpy array has its final shape");
+    let SampleTarget { path, options, .. } = target;
     let name = args.from.strip_prefix("store:").unwrap_or(&args.from);
     let parsed = args.from.parse::<endpoint::Endpoint>();
     ensure!(
@@ -189,7 +191,8 @@ fn samples(
     );
     let roots = args.store.clone().members()?;
     let Selected { scan, stream } = scan_arg::find(&roots, name)?;
-    let (values, allow_damaged) = (args.values.map(SampleType::from), args.allow_damaged);
+    let (format, allow_damaged) = (options.format, args.allow_damaged);
+    let values = args.values.map(SampleType::from).or(options.values);
     let export = SampleExport { roots, scan, stream, path, format, values, allow_damaged };
     let mut shown = ProgressBar::hidden();
     let exported = export.run(&mut |event| show(event, &mut shown, output, args.quiet));

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Arg, Args as ClapArgs, Command};
+use fullbore_containers::SampleTarget;
 use fullbore_core::affinity::{AffinityPolicy, SchedulingPolicy};
 use fullbore_core::endpoint::{FileTarget, Parameter, SAMPLE_PARAMETERS, UdpSource};
 use fullbore_core::panda::PandaSource;
@@ -105,6 +106,10 @@ use crate::store_arg::StoreArg;
 ///
 ///   fullbore record panda://A panda://B --arm --to hdf5:scan-%d.h5
 ///
+/// To record the samples alone, as an array for numpy (see `fullbore convert --help`):
+///
+///   fullbore record 'udp://0.0.0.0:46220?format=vdif' --to 'npy:now.npy?as=i16'
+///
 /// --scans records several scans without losing a frame between them: --scan no,
 /// --scans 10 and --duration 40s make no0001 to no0010.
 ///
@@ -197,9 +202,9 @@ pub struct Args {
     /// unfinished blocks of slow streams are saved for `recover`
     #[arg(long, value_name = "TIME", value_parser = crate::verbs::sending::duration)]
     sync: Option<Duration>,
-    /// Record to a device, device:PATH, into a container, for example hdf5:capture-%d.h5, into a plain file, file:PATH, to
-    /// standard output, -, or into one more store, store:DIR[,DIR…]; once for each. Without --store, nothing else goes into a
-    /// store. A container takes PandAs and any number of other sources, in the layout of `convert`. A file takes one stream,
+    /// Record to a device, device:PATH, into a container, for example hdf5:capture-%d.h5 or npy:out.npy, into a plain file,
+    /// file:PATH, to standard output, -, or into one more store, store:DIR[,DIR…]; once for each. Without --store, nothing
+    /// else goes into a store. An HDF5 container takes PandAs and any number of other sources, in the layout of `convert`. A file takes one stream,
     /// and so does each of several devices (one --to each, or device:A,device:B)
     #[arg(long, value_name = "DEVICE|HDF5|FILE|-|STORE")]
     to: Vec<String>,
@@ -315,7 +320,11 @@ fn parameters() -> String {
     let udp = parameters_of("udp://", UdpSource::PARAMETERS);
     let panda = parameters_of("panda://", PandaSource::PARAMETERS);
     let samples = parameters_of("udp://, file: or pattern:", SAMPLE_PARAMETERS);
-    udp + "\n" + &panda + "\n" + &device::parameters() + "\n" + &samples
+    let target = |scheme, rows| parameters_of(scheme, rows).replace(" source,", ",");
+    let arrays = target("--to npy:", SampleTarget::PARAMETERS);
+    #[cfg(feature = "hdf5")]
+    let arrays = arrays + "\n" + &target("--to drf:", SampleTarget::DIGITAL_RF);
+    [udp, panda, device::parameters(), samples, arrays].join("\n")
 }
 
 fn parameters_of(scheme: &str, parameters: &[Parameter]) -> String {

@@ -1,13 +1,12 @@
 //! The reason why something cannot be exported.
 
 use std::borrow::Cow;
-use std::io;
 use std::path::PathBuf;
 
+use fullbore_containers::SampleError;
 use fullbore_core::hint::Hint;
 use fullbore_core::name::ScanName;
 use fullbore_engine::recorder::RecordError;
-use fullbore_formats::samples::decode::DoesNotFit;
 use fullbore_hdf5 as hdf5;
 use fullbore_panda as panda;
 use fullbore_store::follow;
@@ -83,24 +82,13 @@ pub enum ExportError {
     /// The file cannot be written.
     #[error(transparent)]
     File(#[from] hdf5::Error),
-    /// The samples of a stream cannot be written as numbers.
-    #[error("stream {stream}: {why}")]
+    /// The samples of a stream cannot be written.
+    #[error("stream {stream}: {source}")]
     Samples {
         /// The stream.
         stream: String,
         /// The reason.
-        why: String,
-    },
-    /// The samples do not fit the type of the values.
-    #[error(transparent)]
-    DoesNotFit(#[from] DoesNotFit),
-    /// A file cannot be written.
-    #[error("{}: writing samples", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
+        source: SampleError,
     },
     /// The dump does not exist.
     #[error("{}: there is no such file", path.display())]
@@ -152,14 +140,8 @@ impl Hint for ExportError {
             Self::Unreadable { .. } => {
                 Some("--allow-damaged continues past what cannot be read".into())
             }
-            Self::Samples { .. } => Some(
-                "record VDIF threads with threads=split, and describe other samples in the endpoint, for example \
-                 samples=ci16_le&channels=2"
-                    .into(),
-            ),
-            Self::DoesNotFit(_) => Some("--as f32 takes every encoding".into()),
-            Self::Write { .. }
-            | Self::NoStreams { .. }
+            Self::Samples { source, .. } => source.hint(),
+            Self::NoStreams { .. }
             | Self::NoStream { .. }
             | Self::NoDump { .. }
             | Self::NoHeader { .. }

@@ -1,26 +1,22 @@
-//! Exports of samples: the files of a [`SampleFormat`] for each stream.
-//!
-//! ```text
-//! block ──► frames ──► payload ──► Recoder ──► SampleWriter
-//!             └─ fill, invalid or absent frames ──► SampleWriter::append_absent
-//! ```
+//! Exports of samples: a [`SampleFile`] for each stream.
 
-mod payload;
-
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use fullbore_containers::{Ending, Opening, Recoder, SampleFormat, SampleType, SampleWriter};
+use fullbore_containers::{
+    Ending, Framing, Purpose, SampleBlock, SampleError, SampleFile, SampleFormat, SampleOptions,
+    SampleType,
+};
+use fullbore_core::index::Block;
 use fullbore_core::manifest::State;
 use fullbore_core::name::{Name, ScanName};
 use fullbore_formats::samples::SampleLayout;
 use fullbore_hdf5 as hdf5;
 use fullbore_store::follow::{FollowCursor, FollowState, Follower};
 use fullbore_store::read::Settings;
-use fullbore_store::reader::Item;
+use fullbore_store::reader::{Item, StoredStream};
+use fullbore_time::Tai;
 
-use self::payload::{Part, Payloads};
 use super::losses::ExportAccount;
 use super::{
     ExportError, ExportEvent, ExportEventHandler, ExportedScan, ExportedStream, completeness,
@@ -74,9 +70,7 @@ impl SampleExport {
                 Err(error) => {
                     // All streams are exported or none. A file that stays is named by the next export.
                     for (_, path) in &files[..=exported.len()] {
-                        for file in self.format.files(path) {
-                            let _ = std::fs::remove_file(file);
-                        }
+                        self.format.remove(path);
                     }
                     return Err(error);
                 }
@@ -109,26 +103,17 @@ impl SampleExport {
             let wrong = match item {
                 Item::Lost(finding) => Some(finding),
                 Item::Block(block) => {
-                    let described = || described(follower, number);
+                    let location = &block.location.block;
+                    let taken = SampleBlock {
+                        first: location.first,
+                        bytes: block.bytes(),
+                        is_fill: &|index| stream.gaps.contains(index),
+                    };
                     if output.is_none() {
-                        let payloads = Payloads::of(stream, described(), block.bytes())?;
-                        let (scan, start) = (self.scan.to_string(), &block.location.block);
-                        let start = stream.time_of_block(start);
-                        let layout = self.layout(&payloads.layout)?;
-                        let opening = Opening {
-                            scan: &scan,
-                            stream: &stream.name,
-                            layout: &layout,
-                            start: Some(start),
-                        };
-                        let file = self.format.create(path, &opening);
-                        let file = file.map_err(|source| failed(path, source))?;
-                        output = Some(SampleFile::new(payloads, &layout, file)?);
+                        output = Some(self.create(follower, number, path, location, &taken)?);
                     }
                     let file = output.as_mut().expect("made above");
-                    let location = &block.location.block;
-                    file.payloads.read(stream, location, block.bytes(), &mut file.parts)?;
-                    file.pour(block.bytes()).map_err(|source| failed(path, source))?;
+                    file.append(&taken).map_err(|error| failed(stream, error))?;
                     blocks += 1;
                     account.add(location, block.damage.is_some());
                     tell(ExportEvent::Written { bytes: block.bytes().len() as u64 });
@@ -148,16 +133,19 @@ impl SampleExport {
         }
         let scan = follower.scan();
         let stream = &scan.streams[number];
-        let Some(output) = output else {
-            let (stream, why) = (stream.name.clone(), "no block of it can be read".to_owned());
-            return Err(ExportError::Samples { stream, why });
+        let Some(mut output) = output else {
+            let why = "no block of it can be read".to_owned();
+            return Err(failed(stream, SampleError::Payload { why }));
         };
         let whole = whole && stream.absent.is_empty() && blocks >= stream.blocks.len();
         let account = if whole { stream.account.clone() } else { account.account(stream).0 };
         let recorded = stream.account.as_ref().is_some_and(|it| it.completeness().is_good());
-        let bytes = output.bytes;
-        let finished = output.writer.finish(&Ending { account: account.as_ref() });
-        let finished = finished.map_err(|source| failed(path, source))?;
+        if let Some((_, last)) = stream.placed_edges() {
+            output.append_behind(last).map_err(|error| failed(stream, error))?;
+        }
+        let bytes = output.bytes();
+        let finished = output.finish(&Ending { account: account.as_ref(), ..Ending::default() });
+        let finished = finished.map_err(|error| failed(stream, error))?;
         Ok(ExportedStream {
             stream: stream.name.clone(),
             file: path.to_owned(),
@@ -171,10 +159,32 @@ impl SampleExport {
         })
     }
 
-    /// The samples as they are in the files.
-    fn layout(&self, recorded: &SampleLayout) -> Result<SampleLayout, ExportError> {
-        let encoding = self.format.encoding(recorded.encoding, self.values)?;
-        Ok(SampleLayout { encoding, ..recorded.clone() })
+    /// Creates the file of a stream, whose first block this is.
+    fn create(
+        &self,
+        follower: &Follower,
+        number: usize,
+        path: &Path,
+        location: &Block,
+        first: &SampleBlock<'_>,
+    ) -> Result<SampleFile, ExportError> {
+        let stream = &follower.scan().streams[number];
+        let described = described(follower, number);
+        let purpose = Purpose {
+            scan: &self.scan.to_string(),
+            stream: &stream.name,
+            framing: Framing {
+                format: &stream.format,
+                frame_bytes: stream.geometry.map_or(0, |geometry| geometry.frame_bytes),
+                has_places: stream.is_filled(),
+                samples: described.as_ref(),
+                first: stream.placed_edges().map(|(first, _)| first),
+            },
+            start: start_of(stream, location),
+        };
+        let options = SampleOptions { format: self.format, values: self.values };
+        let file = SampleFile::create(path, &options, &purpose, first);
+        file.map_err(|error| failed(stream, error))
     }
 }
 
@@ -186,40 +196,14 @@ fn described(follower: &Follower, number: usize) -> Option<SampleLayout> {
     stream.samples.clone()
 }
 
-/// The samples of a stream on their way into its files.
-struct SampleFile {
-    payloads: Payloads,
-    recoder: Recoder,
-    writer: Box<dyn SampleWriter>,
-    parts: Vec<Part>,
-    bytes: u64,
+/// The time of the first frame of a stream, even if a later one is the first in this block.
+fn start_of(stream: &StoredStream, block: &Block) -> Tai {
+    let edge = stream.account.as_ref().and_then(|account| account.first);
+    let is_earlier = |first| stream.is_filled() && first < block.first;
+    let earlier = edge.filter(|edge| is_earlier(edge.index)).and_then(|edge| edge.time);
+    earlier.unwrap_or_else(|| stream.time_of_block(block))
 }
 
-impl SampleFile {
-    fn new(
-        payloads: Payloads,
-        layout: &SampleLayout,
-        writer: Box<dyn SampleWriter>,
-    ) -> Result<Self, ExportError> {
-        let recoder = Recoder::new(payloads.layout.encoding, layout.encoding)?;
-        Ok(Self { payloads, recoder, writer, parts: Vec::new(), bytes: 0 })
-    }
-
-    /// Writes the parts of a block.
-    fn pour(&mut self, block: &[u8]) -> io::Result<()> {
-        self.bytes += block.len() as u64;
-        for part in self.parts.drain(..) {
-            let put = |samples: &[u8]| self.writer.append(samples);
-            match part {
-                Part::Absent(count) => self.writer.append_absent(count)?,
-                Part::Carried(bytes) => self.recoder.recode(&bytes, put)?,
-                Part::Here(range) => self.recoder.recode(&block[range], put)?,
-            }
-        }
-        Ok(())
-    }
-}
-
-fn failed(path: &Path, source: io::Error) -> ExportError {
-    ExportError::Write { path: path.to_owned(), source }
+fn failed(stream: &StoredStream, error: SampleError) -> ExportError {
+    ExportError::Samples { stream: stream.name.clone(), source: error }
 }

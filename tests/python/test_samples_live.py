@@ -1,0 +1,129 @@
+"""Files of samples that a recording writes itself: the samples of `convert`, byte for byte, and its account."""
+
+import json
+import struct
+import time
+
+import numpy as np
+import pytest
+import wire
+from fullbore import FOUND, Recording, Scan, free_port, run
+
+PAIRS = "format=raw&seq=0:8:le&strip=8&frame=1024&block=64KiB&samples=ri16_le&channels=2"
+
+
+def numbered(numbers):
+    """Datagrams that count in their first 8 bytes, and 256 samples of two channels in each."""
+    rows = np.arange(numbers.stop * 512, dtype="<u4").astype("<i2").reshape(-1, 256, 2)
+    return {number: struct.pack("<Q", number) + rows[number].tobytes() for number in numbers}, rows
+
+
+def converted(recording, live, *options, code=0):
+    """The files that `convert` makes of the scan, beside a live one."""
+    stored = live.with_name("converted.npy")
+    words = (f"store:{recording.scan}", f"npy:{stored}", "--store", *recording.stores)
+    run("convert", *words, "--quiet", *options, code=code)
+    return stored
+
+
+def check_equal(live, stored):
+    """What lies beside the arrays differs in the paths and the times of the writers alone."""
+    assert live.read_bytes() == stored.read_bytes()
+    beside = [json.loads(it.with_name(it.name + ".json").read_text()) for it in (live, stored)]
+    places = [told["account"]["host"].pop("members")[0]["path"] for told in beside]
+    assert beside[0] == beside[1] and places[0] == str(live)
+
+
+@pytest.mark.parametrize("values", ["f32", "i16"])
+def test_datagrams_with_gaps_inside_and_between_blocks(store, tmp_path, values):
+    datagrams, rows = numbered(range(1000))
+    absent = {5, *range(60, 70), *range(300, 600), 998}
+    port, live = free_port(), tmp_path / "live.npy"
+    options = ("--to", f"npy:{live}?as={values}&flush=50ms")
+    with Recording(f"udp://127.0.0.1:{port}?{PAIRS}&name=x", store=store, options=options) as recording:
+        wire.send((it for number, it in datagrams.items() if number not in absent), port)
+    sealed = recording.stop(code=FOUND)
+    check_equal(live, converted(recording, live, "--as", values, code=FOUND))
+    wanted = rows.astype("f4" if values == "f32" else "i2")
+    wanted[sorted(absent)] = np.nan if values == "f32" else 0
+    assert np.array_equal(np.load(live), wanted.reshape(-1, 2), equal_nan=values == "f32")
+    beside = json.loads(live.with_name("live.npy.json").read_text())
+    assert beside["gaps"][0] == {"first": 1280, "count": 256} and len(beside["gaps"]) == 4
+    kept = Scan(recording.scan, [store]).account()
+    assert beside["account"]["terms"] == sealed["accounts"][0]["terms"] == kept["terms"]
+    assert beside["account"]["gaps"] == kept["gaps"]
+
+
+def test_vdif_with_lost_and_invalid_frames(store, tmp_path):
+    def frame(number):
+        second, within = divmod(number, 200)
+        return wire.Vdif(second=1000 + second, number=within, invalid=number == 77).frame()
+
+    port, live = free_port(), tmp_path / "live.npy"
+    source = f"udp://127.0.0.1:{port}?format=vdif&fps=200&block=64KiB&name=x"
+    with Recording(source, store=store, options=("--to", f"npy:{live}")) as recording:
+        wire.send((frame(number) for number in range(500) if number not in (3, 200)), port, pause=2e-4)
+    recording.stop(code=FOUND)
+    check_equal(live, converted(recording, live, code=FOUND))
+    beside = json.loads(live.with_name("live.npy.json").read_text())
+    assert [gap["first"] // 4096 for gap in beside["gaps"]] == [3, 77, 200]
+    assert beside["layout"]["sample_rate"] == str(200 * 4096)
+
+
+def test_bytes_whose_samples_cross_blocks(store, tmp_path):
+    live = tmp_path / "live.npy"
+    source = "pattern:counter?bytes=9000000&samples=ri16_le&channels=3&name=x"
+    words = ("--store", store, "--session", "test", "--scan", "one", "--to", f"npy:{live}?as=i16")
+    run("record", source, *words)
+    run("convert", "store:test_one", f"npy:{tmp_path / 'converted.npy'}", "--as", "i16", "--store", store, "--quiet")
+    check_equal(live, tmp_path / "converted.npy")
+    assert np.load(live).tobytes() == np.arange(1_125_000, dtype="<u8").tobytes()
+
+
+def test_a_kill_leaves_the_samples_of_the_last_sync(store, tmp_path):
+    datagrams, rows = numbered(range(600))
+    port, live = free_port(), tmp_path / "live.npy"
+    options = ("--to", f"npy:{live}?as=i16&flush=20ms")
+    with Recording(f"udp://127.0.0.1:{port}?{PAIRS}&name=x", store=store, options=options) as recording:
+        wire.send(datagrams.values(), port)
+        until = time.monotonic() + 20
+        while time.monotonic() < until and (not live.exists() or len(np.load(live)) < 100_000):
+            time.sleep(0.02)
+        recording.kill()
+    found = np.load(live)
+    assert 100_000 <= len(found) <= 600 * 256
+    assert np.array_equal(found, rows.reshape(-1, 2)[: len(found)])
+    assert not live.with_name("live.npy.json").exists(), "it has no ending"
+
+
+def test_a_full_disk_leaves_what_was_synced_and_says_so(tmp_path, memory_disk):
+    small, whole = memory_disk("8m"), tmp_path / "whole.npy"
+    live = small / "live.npy"
+    sinks = ("--to", f"npy:{live}?as=i16&flush=10ms", "--to", f"npy:{whole}?as=i16")
+    done = run("record", "pattern:counter?bytes=40MB&samples=ri16_le&name=x", *sinks, "--json", code=FOUND)
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    (sealed,) = [event for event in events if event["event"] == "sealed"]
+    bad, good = sealed["sinks"]
+    found, truth = np.load(live), np.load(whole)
+    assert len(truth) == 20_000_000 and good["lacking"] == 0
+    assert np.array_equal(found, truth[: len(found)]) and 2 * len(found) == bad["bytes"]
+    assert bad["failure"].startswith("the disk is full")
+    beside = json.loads((small / "live.npy.json").read_text())
+    assert beside["samples"] == len(found) and "No space left" in beside["lacks"]
+
+
+@pytest.mark.parametrize(
+    "source, target, word",
+    [
+        ("pattern:counter", "npy:{}/x.npy", "did not describe its samples"),
+        ("pattern:counter?samples=ri16_le", "npy:{}/x.npy?as=i8", "do not fit i8"),
+        ("pattern:counter?samples=ri16_le", "npy:{}/taken.npy", "is there already"),
+        ("pattern:counter?samples=ri16_le", "npy:{}/x.npy?existing=append", "as, flush"),
+        ("panda://127.0.0.1", "npy:{}/x.npy", "columns"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_recorded(tmp_path, source, target, word):
+    (tmp_path / "taken.npy").write_bytes(b"mine")
+    refused = run("record", source, "--to", target.format(tmp_path), "--bytes", "1MB", code=2)
+    assert word in refused.stderr.decode()
+    assert [path.name for path in tmp_path.iterdir()] == ["taken.npy"]
