@@ -202,10 +202,10 @@ fn a_file_of_samples_has_the_options_of_its_target_and_takes_what_has_samples() 
     let [SinkConfig::Container(container)] = &config.sinks[..] else {
         panic!("{:?}", config.sinks)
     };
-    let ContainerFormat::Samples { options, flush } = &container.format else {
+    let ContainerFormat::Samples { options: written, flush } = &container.format else {
         panic!("{container:?}")
     };
-    assert_eq!(options.values, Some(SampleType::I16));
+    assert_eq!(written.values, Some(SampleType::I16));
     assert_eq!(*flush, Duration::from_millis(200));
     for (source, target, said) in [
         ("udp://:1?format=raw", "npy:x", "did not describe its samples"),
