@@ -11,12 +11,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use fullbore_containers::{Ending, Opening, Recoder, SampleFormat, SampleType, SampleWriter};
+use fullbore_containers::{
+    Ending, Note, Opening, Origin, Recoder, SampleFormat, SampleType, SampleWriter,
+};
 use fullbore_core::manifest::State;
+use fullbore_core::marker::Marker;
 use fullbore_core::name::{Name, ScanName};
 use fullbore_formats::samples::SampleLayout;
 use fullbore_hdf5 as hdf5;
 use fullbore_store::follow::{FollowCursor, FollowState, Follower};
+use fullbore_store::markers;
 use fullbore_store::read::Settings;
 use fullbore_store::reader::Item;
 
@@ -55,6 +59,7 @@ impl SampleExport {
         settle(&mut follower)?;
         let streams = select(follower.scan(), self.stream.as_ref())?;
         let single = streams.len() == 1;
+        let list = self.format.list_of(&self.path).filter(|_| !single);
         let files: Vec<(usize, PathBuf)> = streams
             .iter()
             .map(|stream| match single {
@@ -62,14 +67,14 @@ impl SampleExport {
                 false => (stream.number, hdf5::beside(&self.path, &stream.name)),
             })
             .collect();
-        let taken = files.iter().flat_map(|(_, path)| self.format.files(path));
+        let taken = files.iter().flat_map(|(_, path)| self.format.files(path)).chain(list.clone());
         if let Some(path) = taken.into_iter().find(|path| hdf5::is_there(path)) {
             return Err(hdf5::Error::Exists { path }.into());
         }
         tell(ExportEvent::Begun { bytes: streams.iter().map(|stream| stream.bytes()).sum() });
         let mut exported = Vec::new();
         for (number, path) in &files {
-            match self.export(&mut follower, *number, path, tell) {
+            match self.export(&mut follower, *number, path, list.as_deref(), tell) {
                 Ok(stream) => exported.push(stream),
                 Err(error) => {
                     // All streams are exported or none. A file that stays is named by the next export.
@@ -82,11 +87,16 @@ impl SampleExport {
                 }
             }
         }
+        if let Some(list) = &list {
+            let paths: Vec<PathBuf> = files.iter().map(|(_, path)| path.clone()).collect();
+            let listed = self.format.list(&self.path, &paths);
+            listed.map_err(|source| failed(list, source))?;
+        }
         let manifest = &follower.scan().manifest;
         Ok(ExportedScan {
             scan: manifest.scan.clone(),
             completeness: completeness(manifest, &exported),
-            joined: None,
+            joined: list,
             streams: exported,
             seconds: begun.elapsed().as_secs_f64(),
             is_recording: follower.status() == FollowState::Recording,
@@ -98,6 +108,7 @@ impl SampleExport {
         follower: &mut Follower,
         number: usize,
         path: &Path,
+        list: Option<&Path>,
         tell: &mut ExportEventHandler<'_>,
     ) -> Result<ExportedStream, ExportError> {
         let settings = Settings { allow_damaged: self.allow_damaged, ..Settings::default() };
@@ -112,14 +123,21 @@ impl SampleExport {
                     let described = || described(follower, number);
                     if output.is_none() {
                         let payloads = Payloads::of(stream, described(), block.bytes())?;
-                        let (scan, start) = (self.scan.to_string(), &block.location.block);
-                        let start = stream.time_of_block(start);
+                        let scan = self.scan.to_string();
                         let layout = self.layout(&payloads.layout)?;
+                        let manifest = &follower.scan().manifest;
+                        let origin = Origin {
+                            software: &manifest.software,
+                            host: &manifest.host,
+                            source: manifest.streams.get(number).map_or("", |it| &it.source),
+                            list,
+                        };
                         let opening = Opening {
                             scan: &scan,
                             stream: &stream.name,
                             layout: &layout,
-                            start: Some(start),
+                            start: Some(payloads.start(stream, &block.location.block)),
+                            origin,
                         };
                         let file = self.format.create(path, &opening);
                         let file = file.map_err(|source| failed(path, source))?;
@@ -156,7 +174,9 @@ impl SampleExport {
         let account = if whole { stream.account.clone() } else { account.account(stream).0 };
         let recorded = stream.account.as_ref().is_some_and(|it| it.completeness().is_good());
         let bytes = output.bytes;
-        let finished = output.writer.finish(&Ending { account: account.as_ref() });
+        let notes = notes(follower, number, &output.payloads);
+        let ending = Ending { account: account.as_ref(), notes: &notes };
+        let finished = output.writer.finish(&ending);
         let finished = finished.map_err(|source| failed(path, source))?;
         Ok(ExportedStream {
             stream: stream.name.clone(),
@@ -184,6 +204,25 @@ fn described(follower: &Follower, number: usize) -> Option<SampleLayout> {
     let name = &scan.streams[number].name;
     let stream = scan.manifest.streams.iter().find(|it| it.name.as_str() == name)?;
     stream.samples.clone()
+}
+
+/// The markers of a scan at the samples of a stream.
+fn notes(follower: &Follower, number: usize, payloads: &Payloads) -> Vec<Note> {
+    let scan = follower.scan();
+    let stream = &scan.streams[number].name;
+    let live = follower.status() == FollowState::Recording;
+    let note = |marker: &Marker| {
+        let mut marker = marker.clone();
+        markers::place(scan, &mut marker, live);
+        let position = marker.positions.iter().find(|it| it.stream.as_str() == stream)?;
+        Some(Note {
+            sample: payloads.sample_at(position),
+            time: marker.time,
+            text: marker.text.to_string(),
+            uuid: marker.uuid.to_string(),
+        })
+    };
+    scan.inventory.markers.iter().filter_map(note).collect()
 }
 
 /// The samples of a stream on their way into its files.

@@ -4,10 +4,12 @@ use std::ops::Range;
 
 use fullbore_core::index::Block;
 use fullbore_core::manifest::Format;
+use fullbore_core::marker::Position;
 use fullbore_formats::framed::FrameKind;
 use fullbore_formats::samples::SampleLayout;
 use fullbore_formats::vdif::Header;
 use fullbore_store::reader::{Frame, StoredStream};
+use fullbore_time::Tai;
 
 use super::super::ExportError;
 
@@ -31,6 +33,10 @@ pub struct Payloads {
     kind: Option<FrameKind>,
     /// The index of the next frame, if frames have places.
     next: Option<i64>,
+    /// The index of the first frame; 0 if frames have no places.
+    first: i64,
+    /// Samples of each frame; 0 of a stream of bytes.
+    frame_samples: u64,
     /// The start of a sample in a stream of bytes.
     carried: Vec<u8>,
 }
@@ -85,7 +91,27 @@ impl Payloads {
         };
         let placed = stream.placed_edges().map(|(first, _)| first);
         let (next, carried) = (placed.filter(|_| !stream.is_of_bytes()), Vec::new());
-        Ok(Self { layout, header, kind, next, carried })
+        let (first, frame_samples) = (next.unwrap_or(0), 0);
+        Ok(Self { layout, header, kind, next, first, frame_samples, carried })
+    }
+
+    /// The time of the first sample, which is in the place of the first frame even if this block is a later one.
+    pub fn start(&self, stream: &StoredStream, block: &Block) -> Tai {
+        let edge = stream.account.as_ref().and_then(|account| account.first);
+        let is_earlier = self.next.is_some_and(|first| first < block.first);
+        let earlier = edge.and_then(|edge| edge.time).filter(|_| is_earlier);
+        earlier.unwrap_or_else(|| stream.time_of_block(block))
+    }
+
+    /// The sample at the position of a marker, counted from 0, those that are not there too.
+    pub fn sample_at(&self, position: &Position) -> u64 {
+        match self.frame_samples {
+            0 => (u128::from(position.byte) * 8 / u128::from(self.layout.sample_bits())) as u64,
+            samples => {
+                let frames = position.frame.saturating_sub(self.first).max(0);
+                frames.unsigned_abs().saturating_mul(samples)
+            }
+        }
     }
 
     /// Lists the parts of a block.
@@ -110,6 +136,7 @@ impl Payloads {
                     format!("{bytes} bytes of a frame are no whole samples of {layout}"),
                 )
             })?;
+            self.frame_samples = samples;
             if let Some(next) = &mut self.next {
                 let before = u64::try_from(frame.index.saturating_sub(*next)).unwrap_or(0);
                 *next = frame.index.saturating_add(1);
@@ -179,9 +206,15 @@ mod tests {
         let layout = SampleLayout::new("ri16_le".parse().unwrap(), 3);
         let bytes: Vec<u8> = (0..60).collect();
         for size in 1..=bytes.len() {
-            let (header, kind, next, carried) = (None, None, None, Vec::new());
-            let layout = layout.clone();
-            let mut payloads = Payloads { layout, header, kind, next, carried };
+            let mut payloads = Payloads {
+                layout: layout.clone(),
+                header: None,
+                kind: None,
+                next: None,
+                first: 0,
+                frame_samples: 0,
+                carried: Vec::new(),
+            };
             let mut joined = Vec::new();
             for block in bytes.chunks(size) {
                 let mut parts = Vec::new();
