@@ -30,7 +30,6 @@ use super::detect::{
 use super::drops::{DropReading, Drops};
 use super::frame_parts::FrameParts;
 use super::input::{CounterName, DatagramInput};
-use super::packet_file::FileInput;
 use super::reassembler::{CaptureResources, Method, Reassembler};
 use super::scan_stream::{
     CaptureEvent, FOREIGN_TOLD, ScanContext, ScanStream, StreamLayout, StreamMetrics,
@@ -297,9 +296,9 @@ impl Port {
         Self::of_input(Box::new(receiver), method, node, source, number, next_number, sizes)
     }
 
-    /// A port whose datagrams come from a packet capture.
+    /// A port whose datagrams come from a file.
     pub fn of_file(
-        input: FileInput,
+        input: Box<dyn DatagramInput>,
         node: Option<u32>,
         source: UdpSource,
         number: u16,
@@ -307,7 +306,7 @@ impl Port {
         sizes: Sizes,
     ) -> Result<Self, PortError> {
         check_layout(&source, sizes)?;
-        Self::of_input(Box::new(input), Method::Batch, node, source, number, next_number, sizes)
+        Self::of_input(input, Method::Batch, node, source, number, next_number, sizes)
     }
 
     fn of_input(

@@ -151,7 +151,8 @@ impl SampleFormat {
     /// The format and the path of a target: `npy:PATH`, or a path with the usual ending.
     pub fn of_target(target: &str) -> Option<(Self, &Path)> {
         [Self::Numpy, Self::Sigmf { hash: true }].into_iter().find_map(|format| {
-            let named = target.strip_prefix(format.scheme()).and_then(|rest| rest.strip_prefix(':'));
+            let named =
+                target.strip_prefix(format.scheme()).and_then(|rest| rest.strip_prefix(':'));
             let path = named.filter(|path| !path.is_empty());
             let ends = || format.endings().iter().any(|it| target.ends_with(it));
             let usual = || !target.contains(':') && ends();

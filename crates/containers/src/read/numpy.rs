@@ -50,7 +50,8 @@ pub fn open(path: &Path) -> Result<SampleFile, ReadError> {
         return Err(content(path, why));
     };
     let more = there - bytes;
-    let note = || format!("{more} bytes behind the array are left out: its header does not count them");
+    let note =
+        || format!("{more} bytes behind the array are left out: its header does not count them");
     Ok(SampleFile {
         path: path.to_owned(),
         skip: header.bytes,
@@ -68,7 +69,9 @@ pub fn parse(file: &[u8]) -> Result<Header, String> {
     let (length, begin) = match *rest {
         [1, _, low, high, ..] => (usize::from(u16::from_le_bytes([low, high])), 10),
         [2 | 3, _, a, b, c, d, ..] => (u32::from_le_bytes([a, b, c, d]) as usize, 12),
-        [version, ..] if version > 3 => return Err(format!("it has version {version} of numpy's format, which is not known")),
+        [version, ..] if version > 3 => {
+            return Err(format!("it has version {version} of numpy's format, which is not known"));
+        }
         _ => return Err(not()),
     };
     if length > LONGEST_HEADER {
@@ -76,9 +79,9 @@ pub fn parse(file: &[u8]) -> Result<Header, String> {
     }
     let text = file.get(begin..begin + length).ok_or("it ends within its header")?;
     let text = std::str::from_utf8(text).map_err(|_| "its header is not text")?;
-    let (descr, fortran, shape) = Words(text).header().ok_or_else(|| {
-        "its header does not describe an array of numbers of one type".to_owned()
-    })?;
+    let (descr, fortran, shape) = Words(text)
+        .header()
+        .ok_or_else(|| "its header does not describe an array of numbers of one type".to_owned())?;
     let (layout, samples) = layout(descr, fortran, &shape)?;
     Ok(Header { bytes: (begin + length) as u64, layout, samples })
 }
@@ -94,8 +97,8 @@ fn layout(descr: &str, fortran: bool, shape: &[u64]) -> Result<(SampleLayout, u6
         _ => return Err(format!("an array of {} axes is not samples by channels", shape.len())),
     };
     let channels = u32::try_from(channels).ok().filter(|it| (1..=MOST_CHANNELS).contains(it));
-    let channels =
-        channels.ok_or_else(|| format!("it has not 1 to {MOST_CHANNELS} channels (its second axis)"))?;
+    let channels = channels
+        .ok_or_else(|| format!("it has not 1 to {MOST_CHANNELS} channels (its second axis)"))?;
     if fortran && shape.iter().filter(|axis| **axis != 1).count() > 1 {
         return Err("its channels follow each other (fortran_order): save it in C order".into());
     }
@@ -223,10 +226,14 @@ mod tests {
         for (version, begin) in [(1, 10), (2, 12), (3, 12)] {
             let header = parse(&file(version, text)).unwrap();
             assert_eq!(header.bytes, (begin + text.len()) as u64);
-            assert_eq!((header.layout.to_string().as_str(), header.samples), ("2 channels of ri16_le", 1000));
+            assert_eq!(
+                (header.layout.to_string().as_str(), header.samples),
+                ("2 channels of ri16_le", 1000)
+            );
         }
         let of = |descr: &str, shape: &str| {
-            read(&format!("{{'shape': {shape}, 'fortran_order': False, 'descr': \"{descr}\"}}")).map(|it| it.0)
+            read(&format!("{{'shape': {shape}, 'fortran_order': False, 'descr': \"{descr}\"}}"))
+                .map(|it| it.0)
         };
         assert_eq!(of(">c8", "(5,)").unwrap(), "1 channel of cf32_be");
         assert_eq!(of("|i1", "(5L, 3)").unwrap(), "3 channels of ri8");

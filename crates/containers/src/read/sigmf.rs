@@ -65,6 +65,8 @@ pub struct Recording {
     pub layout: SampleLayout,
     /// The runs of samples without a gap.
     pub runs: Vec<SampleRun>,
+    /// The first sample of the last capture.
+    last_start: u64,
     /// The number of samples, those that are not there too, if fullbore wrote the file.
     samples: Option<u64>,
     /// What cannot be kept.
@@ -90,7 +92,8 @@ fn beside(meta: &Path, name: &str) -> Result<PathBuf, ReadError> {
     let mut parts = Path::new(name).components();
     let is_name = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
     if !is_name || name.contains('/') {
-        let why = "`core:dataset` is not the name of a file in the same folder, so it is not opened";
+        let why =
+            "`core:dataset` is not the name of a file in the same folder, so it is not opened";
         return Err(content(meta, why));
     }
     let path = meta.with_file_name(name);
@@ -121,6 +124,7 @@ pub fn parse(text: &[u8]) -> Result<Recording, String> {
         around: (header_bytes, global.trailing_bytes),
         layout,
         runs,
+        last_start: captures.last().map_or(0, |capture| capture.sample_start),
         samples: global.samples,
         notes,
     })
@@ -176,7 +180,9 @@ fn runs(
     for (number, capture) in captures.iter().enumerate() {
         let start = capture.sample_start;
         if start < before {
-            return Err(format!("its captures are not in order: number {number} begins before the one before it"));
+            return Err(format!(
+                "its captures are not in order: number {number} begins before the one before it"
+            ));
         }
         before = start;
         let last = runs.last().expect("there is one");
@@ -194,7 +200,10 @@ fn runs(
         }
     }
     if goes_back {
-        notes.push("the `core:global_index` of its captures goes backwards, so its gaps are not known".into());
+        notes.push(
+            "the `core:global_index` of its captures goes backwards, so its gaps are not known"
+                .into(),
+        );
         runs.truncate(1);
     }
     let first = runs[0];
@@ -229,6 +238,7 @@ impl Recording {
     /// The recording with a file of samples of this length.
     pub fn in_file(self, path: PathBuf, length: u64) -> Result<SampleFile, String> {
         let Self { around: (before, behind), layout, mut runs, samples, mut notes, .. } = self;
+        let last_start = self.last_start;
         let all = length.checked_sub(before).and_then(|left| left.checked_sub(behind));
         let all = all.ok_or_else(|| {
             format!("the file of samples has {length} bytes, fewer than those before and behind the samples")
@@ -239,17 +249,18 @@ impl Recording {
             notes.push(format!("its last {rest} bytes are not a whole sample, and are left out"));
         }
         let there = all / unit;
-        if let Some(run) = runs.iter().find(|run| run.in_file > there) {
-            let start = run.in_file;
+        if last_start > there {
             return Err(format!(
-                "a capture begins at sample {start}, and the file has {there} samples: it is cut, or of another recording"
+                "a capture begins at sample {last_start}, and the file has {there} samples: it is cut, or of another recording"
             ));
         }
         runs.retain(|run| run.in_file < there || run.in_file == 0);
         let last = runs.last().expect("the first one begins at 0");
         let end = last.in_stream.saturating_add(there - last.in_file);
         if let Some(more) = samples.and_then(|all| all.checked_sub(end)).filter(|it| *it > 0) {
-            notes.push(format!("{more} samples behind its last one are not there, and are not counted"));
+            notes.push(format!(
+                "{more} samples behind its last one are not there, and are not counted"
+            ));
         }
         Ok(SampleFile { path, skip: before, bytes: all - rest, layout, runs, notes })
     }
@@ -260,7 +271,10 @@ mod tests {
     use super::*;
 
     fn of(global: &str, captures: &str) -> Result<Recording, String> {
-        parse(format!(r#"{{"global":{{{global}}},"captures":[{captures}],"annotations":[]}}"#).as_bytes())
+        parse(
+            format!(r#"{{"global":{{{global}}},"captures":[{captures}],"annotations":[]}}"#)
+                .as_bytes(),
+        )
     }
 
     const PLAIN: &str = r#""core:datatype":"ci16_le","core:version":"1.0.0""#;
@@ -272,13 +286,16 @@ mod tests {
             {"core:sample_start":100,"core:frequency":1e9},
             {"core:sample_start":500,"core:global_index":409601500,"core:frequency":1e9}"#;
         let read = of(&global, captures).unwrap();
-        assert_eq!(read.layout.to_string(), "2 channels of ci16_le at 409601/2 Hz, around 1000000000 Hz");
+        assert_eq!(
+            read.layout.to_string(),
+            "2 channels of ci16_le at 409601/2 Hz, around 1000000000 Hz"
+        );
         let file = read.in_file("x".into(), 8 * 600 + 3).unwrap();
         assert_eq!((file.bytes, file.runs.len(), file.has_gaps()), (4800, 2, true));
         assert_eq!(file.runs[0].time.unwrap(), "2026-11-21T18:00:00.123456789Z".parse().unwrap());
         assert_eq!(file.runs[1].in_stream, 409_601_500);
         let later = file.runs[1].time.unwrap().since(file.runs[0].time.unwrap());
-        assert_eq!(later, 2_000_007_324_171, "409601500 samples at 204800.5 Hz");
+        assert_eq!(later, 2_000_002_441_400, "409601500 samples at 204800.5 Hz");
         assert_eq!(file.notes.len(), 1, "{:?}", file.notes);
     }
 
@@ -297,13 +314,18 @@ mod tests {
             (format!(r#"{PLAIN},"core:metadata_only":true"#), "", "no samples"),
             (PLAIN.into(), r#"{"core:sample_start":5},{"core:sample_start":4}"#, "not in order"),
             (PLAIN.into(), r#"{"core:sample_start":-5}"#, "not SigMF"),
-            (PLAIN.into(), r#"{"core:sample_start":0},{"core:sample_start":4,"core:header_bytes":1}"#, "header"),
+            (
+                PLAIN.into(),
+                r#"{"core:sample_start":0},{"core:sample_start":4,"core:header_bytes":1}"#,
+                "header",
+            ),
             (r#""core:version":"1.0.0""#.into(), "", "datatype"),
         ] {
             let why = of(&global, captures).unwrap_err();
             assert!(why.contains(word), "{global}: {why}");
         }
-        let read = |bytes| of(PLAIN, r#"{"core:sample_start":9}"#).unwrap().in_file("x".into(), bytes);
+        let read =
+            |bytes| of(PLAIN, r#"{"core:sample_start":9}"#).unwrap().in_file("x".into(), bytes);
         assert!(read(9 * 4).is_ok() && read(9 * 4 - 1).unwrap_err().contains("8 samples"));
         let trailing = format!(r#"{PLAIN},"core:trailing_bytes":18446744073709551615"#);
         assert!(of(&trailing, "").unwrap().in_file("x".into(), 100).unwrap_err().contains("fewer"));

@@ -40,7 +40,7 @@ const COLLECTION: &str = ".sigmf-collection";
 const BUFFER_BYTES: usize = 1 << 20;
 
 /// The largest number of captures. Gaps after them are filled.
-const MOST_CAPTURES: usize = 100_000;
+const MOST_CAPTURES: usize = if cfg!(test) { 100 } else { 100_000 };
 
 /// The largest number of samples, which SigMF counts with 63 bits.
 const MOST_SAMPLES: u64 = i64::MAX as u64;
@@ -187,12 +187,12 @@ impl SigmfWriter {
             let time = self.time_of(run.in_stream);
             Capture::new(run.in_file, run.in_stream, time, frequency)
         });
-        let annotation = |note: &Note| Annotation::new(self.place_of(note.sample), note);
+        let place = |note: &Note| self.place_of(note.sample);
         let filled = Filled { gaps: &self.filled.listed, unlisted: self.filled.unlisted };
         let document = Document::new(
             self.facts.global(&self.layout, self.samples(), sha512, filled, ending.account),
             captures.collect(),
-            ending.notes.iter().map(annotation).collect(),
+            ending.notes.iter().map(|note| Annotation::new(place(note), note)).collect(),
         );
         document.to_json()
     }

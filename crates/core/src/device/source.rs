@@ -55,6 +55,8 @@ pub struct BytesStream {
     pub endpoint: String,
     /// When the rest of the source is read and dropped.
     pub flush: Flush,
+    /// Sentences about the source, for the user.
+    pub notes: Vec<String>,
 }
 
 /// When the rest of a source is read and dropped, so that its sender can end.
@@ -92,7 +94,13 @@ impl BytesStream {
         let endpoint = text.trim().to_owned();
         let named = |source, name: &str| {
             let name = name.parse().expect("it is a name");
-            Ok(Self { source, name, endpoint: endpoint.clone(), flush: Flush::Never })
+            Ok(Self {
+                source,
+                name,
+                endpoint: endpoint.clone(),
+                flush: Flush::Never,
+                notes: vec![],
+            })
         };
         if text.trim() == "-" {
             return named(BytesSource::Standard, "stdin");

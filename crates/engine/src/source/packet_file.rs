@@ -1,4 +1,4 @@
-//! The datagrams to one UDP port in a packet capture, as a source.
+//! The datagrams to one UDP port in a packet capture, as a source. Frames of samples in a file with gaps are one too.
 //!
 //! They take the way of datagrams from a socket, so the account is that of a live recording. The source waits while no
 //! block is free, and loses nothing. Each source reads the file itself, in a capture thread of its own.
@@ -8,7 +8,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fullbore_capture::{Capture, FileInput, PacketFile, Port, Settings, SinkChain, Sizes};
+use fullbore_capture::{
+    Capture, DatagramInput, FileInput, PacketFile, Port, SampleFrames, SampleFramesInput, Settings,
+    SinkChain, Sizes,
+};
 use fullbore_core::account::CountedBy;
 use fullbore_core::endpoint::UdpSource;
 use fullbore_core::manifest::{Fill, Format};
@@ -33,6 +36,17 @@ pub struct PacketFileSource {
     pub path: PathBuf,
     /// The selection and format of the datagrams. Its endpoint names the file.
     pub udp: UdpSource,
+    /// What the file holds.
+    pub content: Content,
+}
+
+/// What a file with datagrams holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Packets of a network.
+    Packets,
+    /// Samples, which become datagrams with an index before each frame; and sentences about the file.
+    Samples(SampleFrames, Vec<String>),
 }
 
 impl Source for PacketFileSource {
@@ -90,7 +104,7 @@ impl Source for PacketFileSource {
 }
 
 /// An open capture with its block memory.
-pub(crate) struct OpenPacketFile(Port);
+pub(crate) struct OpenPacketFile(Port, Vec<String>);
 
 impl OpenPacketFile {
     /// Opens the file, and maps the block memory.
@@ -100,8 +114,8 @@ impl OpenPacketFile {
         context: &OpenContext,
     ) -> Result<Self, RecordError> {
         let path = config.path.clone();
-        let input = FileInput::open(&config.path, config.udp.clone())
-            .map_err(|source| RecordError::File { path, source })?;
+        let (input, notes) =
+            open_input(config).map_err(|source| RecordError::File { path, source })?;
         let sizes = Sizes {
             pool_bytes: request.pool_bytes as usize,
             chunk_bytes: context.chunk_bytes,
@@ -114,8 +128,20 @@ impl OpenPacketFile {
         if context.one_stream {
             port.keep_to_one_stream();
         }
-        Ok(Self(port))
+        Ok(Self(port, notes))
     }
+}
+
+/// The datagrams of a file, and sentences about it.
+fn open_input(config: &PacketFileSource) -> io::Result<(Box<dyn DatagramInput>, Vec<String>)> {
+    Ok(match &config.content {
+        Content::Packets => {
+            (Box::new(FileInput::open(&config.path, config.udp.clone())?), Vec::new())
+        }
+        Content::Samples(frames, notes) => {
+            (Box::new(SampleFramesInput::open(&config.path, frames)?), notes.clone())
+        }
+    })
 }
 
 impl OpenSource for OpenPacketFile {
@@ -128,7 +154,7 @@ impl OpenSource for OpenPacketFile {
     }
 
     fn warnings(&self) -> Vec<String> {
-        self.0.warning().into_iter().collect()
+        self.0.warning().into_iter().chain(self.1.iter().cloned()).collect()
     }
 
     fn start(self: Box<Self>, link: CaptureLink) -> Result<Capture, RecordError> {

@@ -16,6 +16,7 @@ mod file;
 mod layers;
 pub mod packet_files;
 mod resolve;
+mod sample_files;
 mod sources;
 pub mod target;
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use fullbore_core::endpoint::{Endpoint, Error, SourceFormat, Threads, UdpSource};
 use fullbore_engine::recorder::PacketFileSource;
-use fullbore_engine::recorder::packet_file::{Flow, flows};
+use fullbore_engine::recorder::packet_file::{Content, Flow, flows};
 
 /// The most streams that a capture makes without a choice of ports.
 const MOST_STREAMS: usize = 32;
@@ -93,7 +93,7 @@ fn of_port(
     endpoint.scheme = "pcap".into();
     endpoint.parameters.insert(0, ("port".into(), port.to_string()));
     udp.endpoint = endpoint;
-    Ok(PacketFileSource { path: path.to_owned(), udp })
+    Ok(PacketFileSource { path: path.to_owned(), udp, content: Content::Packets })
 }
 
 /// Reads `46220`, `46220-46235`, or a list of these.

@@ -161,6 +161,7 @@ pub(crate) struct OpenBytes {
     scan_bytes: Option<u64>,
     most_bytes: Option<u64>,
     flush: Flush,
+    notes: Vec<String>,
 }
 
 impl OpenBytes {
@@ -188,7 +189,8 @@ impl OpenBytes {
         };
         let pool = Pool::new(Arc::new(region), geometry.block_bytes as usize, 0);
         let (scan_bytes, most_bytes) = (context.scan_bytes, request.most_bytes);
-        Ok(Self { input, pool, layout, scan_bytes, most_bytes, flush: config.flush })
+        let notes = config.notes.clone();
+        Ok(Self { input, pool, layout, scan_bytes, most_bytes, flush: config.flush, notes })
     }
 }
 
@@ -205,8 +207,12 @@ impl OpenSource for OpenBytes {
         self.input.range()
     }
 
+    fn warnings(&self) -> Vec<String> {
+        self.notes.clone()
+    }
+
     fn start(self: Box<Self>, mut link: CaptureLink) -> Result<Capture, RecordError> {
-        let Self { input, pool, layout, scan_bytes, most_bytes, flush } = *self;
+        let Self { input, pool, layout, scan_bytes, most_bytes, flush, .. } = *self;
         let (orders, from_supervisor) = mpsc::channel();
         let own_targets = link.own_targets();
         let chain = link.chain();
