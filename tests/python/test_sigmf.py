@@ -174,3 +174,103 @@ def test_what_cannot_be_is_refused_and_leaves_no_file(store, tmp_path, to, optio
     refused = convert(store, "s_a", f"sigmf:{tmp_path / to}", *options, code=2)
     assert word in refused.stderr.decode()
     assert [it.name for it in tmp_path.glob("*.sigmf-*")] == ["there.sigmf-meta"]
+
+
+def record(store, source, scan, code=0):
+    """Records a file of samples; returns the events."""
+    told = run("record", source, "--store", store, "--session", "s", "--scan", scan, "--json", code=code)
+    return [json.loads(line) for line in told.stdout.splitlines()]
+
+
+def warnings(events):
+    return " ".join(event["text"] for event in events if event["event"] == "warning")
+
+
+def stream_of(store, scan):
+    return ask("info", scan, "--store", store)["manifest"]["streams"][0]
+
+
+def made_by_sigmf(base, rows, datatype, captures, **more):
+    """A recording that sigmf-python wrote."""
+    rows.tofile(f"{base}.sigmf-data")
+    about = {"core:datatype": datatype, "core:num_channels": rows.shape[1], **more}
+    file = sigmf.SigMFFile(data_file=f"{base}.sigmf-data", global_info=about)
+    for start, fields in captures:
+        file.add_capture(start, metadata=fields)
+    file.tofile(f"{base}.sigmf-meta", overwrite=True)
+
+
+def test_a_recording_of_sigmf_python_is_recorded_with_its_description(store, tmp_path):
+    rows = np.random.default_rng(3).integers(-99, 99, (10_000, 3)).astype(">i2")
+    made_by_sigmf(tmp_path / "in", rows, "ri16_be", [(0, {"core:frequency": 1e9})], **{"core:sample_rate": 204800.5})
+    for number, source in enumerate(["file:in.sigmf-meta?name=y", "sigmf:in?name=y", "file:in.sigmf-data?name=y"]):
+        source = source.replace(":", f":{tmp_path}/")
+        record(store, source, f"a{number}")
+        stream = stream_of(store, f"s_a{number}")
+        assert stream["name"] == "y"
+        assert stream["samples"] == {
+            "encoding": "ri16_be", "channels": 3, "sample_rate": "409601/2", "frequency_hz": 1e9,
+        }  # fmt: skip
+        assert run("cat", f"s_a{number}", "--store", store).stdout == rows.tobytes()
+
+
+@pytest.mark.parametrize("dtype, shape", [("<i2", (5000, 2)), (">f4", (9000,)), ("<c16", (700, 3)), ("u1", (33, 1))])
+def test_an_array_that_numpy_saved_is_recorded_and_comes_back(store, tmp_path, dtype, shape):
+    rows = np.arange(np.prod(shape)).astype(dtype).reshape(shape)
+    np.save(tmp_path / "in.npy", rows)
+    record(store, f"file:{tmp_path / 'in.npy'}?sample_rate=1MHz", "a")
+    assert run("cat", "s_a", "--store", store).stdout == rows.tobytes()
+    convert(store, "s_a", f"sigmf:{tmp_path / 'out'}")
+    read = sigmf.fromfile(tmp_path / "out.sigmf-meta", autoscale=False)
+    assert read.sample_rate == 1e6
+    assert np.array_equal(read.read_samples().reshape(shape), rows)
+
+
+def test_gaps_survive_the_way_through_a_file_and_back(store, tmp_path):
+    rows = np.arange(400 * FRAME * 2).astype(">i2").reshape(400, FRAME, 2)
+    absent = {3, 50, *range(120, 180), 398}
+    recorded = record_counted(store, rows, absent)
+    convert(store, recorded.scan, f"sigmf:{tmp_path / 'one'}", code=1)
+    events = record(store, f"sigmf:{tmp_path / 'one'}", "back", code=1)
+    assert not warnings(events)
+    terms = stream_of(store, "s_back")["account"]["terms"]
+    assert (terms["expected"], terms["written"], terms["missing"]) == (400, 400 - len(absent), len(absent))
+    convert(store, "s_back", f"sigmf:{tmp_path / 'two'}", code=1)
+    one, two = tmp_path / "one.sigmf-data", tmp_path / "two.sigmf-data"
+    assert one.read_bytes() == two.read_bytes()
+    before, after = meta(tmp_path / "one"), meta(tmp_path / "two")
+    assert after["captures"] == before["captures"]
+    assert after["global"]["fullbore:samples"] == 400 * FRAME
+    assert validate(tmp_path / "two.sigmf-meta") == 0
+    told = run("verify", "s_back", "--store", store, code=3)
+    assert b"missing" in told.stdout
+
+
+def test_gaps_that_fit_no_frames_are_told_of(store, tmp_path):
+    rows = np.arange(1001, dtype="<i2").reshape(-1, 1)
+    made_by_sigmf(tmp_path / "in", rows, "ri16_le", [(0, {"core:global_index": 0}), (7, {"core:global_index": 100})])
+    events = record(store, f"sigmf:{tmp_path / 'in'}", "a")
+    assert "1 gaps are not kept" in warnings(events)
+    assert run("cat", "s_a", "--store", store).stdout == rows.tobytes()
+
+
+@pytest.mark.parametrize(
+    "change, word",
+    [
+        ({"core:datatype": "ri16_le; rm"}, "is not an encoding"),
+        ({"core:dataset": "../secret"}, "same folder"),
+        ({"core:num_channels": 10**12}, "num_channels"),
+        ({"core:sample_rate": 1e300}, "sample_rate"),
+        ({"core:metadata_only": True}, "no samples"),
+    ],
+)
+def test_hostile_metadata_is_refused_in_words(store, tmp_path, change, word):
+    (tmp_path / "secret").write_bytes(bytes(100))
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "x.sigmf-data").write_bytes(bytes(100))
+    told = {"core:datatype": "ri16_le", "core:version": "1.2.0", **change}
+    document = {"global": told, "captures": [], "annotations": []}
+    (tmp_path / "in" / "x.sigmf-meta").write_text(json.dumps(document))
+    source = f"sigmf:{tmp_path / 'in' / 'x'}"
+    refused = run("record", source, "--store", store, "--session", "s", "--scan", "a", code=2)
+    assert word in refused.stderr.decode()

@@ -213,6 +213,9 @@ fn show(event: ExportEvent, shown: &mut ProgressBar, output: Output, quiet: bool
     match event {
         ExportEvent::Begun { bytes } => *shown = bar(bytes, output, quiet),
         ExportEvent::Written { bytes } => shown.inc(bytes),
+        ExportEvent::Rest { what } => {
+            shown.suspend(|| output::say(format_args!("fullbore: {what}")));
+        }
         ExportEvent::Damaged { what, ends } => shown.suspend(|| {
             output::say(format_args!("fullbore: {what}"));
             if ends {

@@ -53,6 +53,7 @@ use crate::store_arg::StoreArg;
 ///   udp://[::]:5000?format=raw&seq=0:4:be           anything with a counter
 ///   panda://172.23.252.201                          a PandA: its acquisitions
 ///   pattern:prbs31?rate=2Gbit/s                     a test pattern
+///   file:x.sigmf-meta                               samples of SigMF, or file:x.npy
 ///   file:x.vdif                                     a file, or a named pipe
 ///   device:/dev/nvme0n1?scan=r1_a                   the contents of a device
 ///   -                                               standard input

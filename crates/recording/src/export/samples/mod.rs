@@ -166,10 +166,20 @@ impl SampleExport {
         }
         let scan = follower.scan();
         let stream = &scan.streams[number];
-        let Some(output) = output else {
+        let Some(mut output) = output else {
             let (stream, why) = (stream.name.clone(), "no block of it can be read".to_owned());
             return Err(ExportError::Samples { stream, why });
         };
+        output.parts.extend(output.payloads.behind(stream));
+        output.pour(&[]).map_err(|source| failed(path, source))?;
+        let rest_bytes = output.payloads.rest_bytes();
+        if rest_bytes > 0 {
+            let what = format!(
+                "{}: its last {rest_bytes} bytes are not a whole sample, and are left out",
+                stream.name
+            );
+            tell(ExportEvent::Rest { what });
+        }
         let whole = whole && stream.absent.is_empty() && blocks >= stream.blocks.len();
         let account = if whole { stream.account.clone() } else { account.account(stream).0 };
         let recorded = stream.account.as_ref().is_some_and(|it| it.completeness().is_good());
@@ -184,6 +194,7 @@ impl SampleExport {
             rows: finished.samples,
             bytes,
             file_bytes: finished.bytes,
+            rest_bytes,
             verdict: account.as_ref().map(|account| account.verdict),
             account,
             whole,

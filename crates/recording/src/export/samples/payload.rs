@@ -177,6 +177,20 @@ impl Payloads {
         Ok((payload, !frame.fill && !header.invalid()))
     }
 
+    /// The parts behind the last block: the frames up to the last one of the account.
+    pub fn behind(&self, stream: &StoredStream) -> Option<Part> {
+        let next = self.next?;
+        let (_, last) = stream.placed_edges()?;
+        let frames = u64::try_from(last.saturating_add(1).saturating_sub(next)).ok()?;
+        let absent = frames.checked_mul(self.frame_samples).filter(|samples| *samples > 0);
+        absent.map(Part::Absent)
+    }
+
+    /// Bytes at the end of a stream of bytes that are not a whole sample.
+    pub fn rest_bytes(&self) -> u64 {
+        self.carried.len() as u64
+    }
+
     /// Lists the whole samples of a stream of bytes. The rest of the block is the start of the next one.
     fn read_bytes(&mut self, block: &[u8], parts: &mut Vec<Part>) {
         let bits = self.layout.sample_bits();
@@ -204,7 +218,7 @@ mod tests {
     #[test]
     fn samples_that_cross_blocks_are_joined() {
         let layout = SampleLayout::new("ri16_le".parse().unwrap(), 3);
-        let bytes: Vec<u8> = (0..60).collect();
+        let bytes: Vec<u8> = (0..64).collect();
         for size in 1..=bytes.len() {
             let mut payloads = Payloads {
                 layout: layout.clone(),
@@ -228,7 +242,8 @@ mod tests {
                     assert_eq!(joined.len() % 6, 0, "blocks of {size}");
                 }
             }
-            assert_eq!(joined, bytes, "blocks of {size}");
+            assert_eq!(joined, bytes[..60], "blocks of {size}");
+            assert_eq!(payloads.rest_bytes(), 4, "blocks of {size}");
         }
     }
 }
