@@ -15,7 +15,6 @@ use fullbore_capture::{FrameRun, INDEX_BYTES, SampleFrames};
 use fullbore_containers::read::{ReadError, SampleFile};
 use fullbore_core::device::BytesStream;
 use fullbore_core::endpoint::{Endpoint, Error, UdpSource};
-use fullbore_core::hint::Hint;
 use fullbore_engine::recorder::packet_file::Content;
 use fullbore_engine::recorder::{PacketFileSource, SourceConfig};
 use fullbore_formats::samples::{PARAMETERS, SampleLayout};
