@@ -125,7 +125,7 @@ def test_baseband_decodes_mark_5b_alike(store, tmp_path):
 
 def test_complex_vdif_is_what_baseband_wrote(store, tmp_path):
     rng = np.random.default_rng(2)
-    written = (rng.integers(-100, 100, (8 * 1000, 2)) + 1j * rng.integers(-100, 100, (8 * 1000, 2))).astype("c8")
+    written = (rng.uniform(-3, 3, (8000, 2)) + 1j * rng.uniform(-3, 3, (8000, 2))).astype("c8")
     header = vdif.VDIFHeader.fromvalues(
         edv=1, time=REFERENCE, samples_per_frame=1000, nchan=2, bps=8, complex_data=True,
         sample_rate=1 * u.MHz, thread_id=0, station="xx",
@@ -141,29 +141,29 @@ def test_complex_vdif_is_what_baseband_wrote(store, tmp_path):
         wire.send(sent, port)
     recording.stop()
     convert(store, recording.scan, tmp_path / "out.npy")
-    assert np.array_equal(np.load(tmp_path / "out.npy"), expected)
+    # The levels of baseband lie around zero, and one standard deviation is 35.5 steps.
+    assert np.allclose((np.load(tmp_path / "out.npy") + 0.5 + 0.5j) / 35.5, expected)
+    assert len(np.unique(expected)) > 10_000
 
 
-def damaged(store, tmp_path):
-    """A recording of four blocks, of which a byte of the second is wrong, and its rows."""
-    rows = np.arange(65536, dtype="<i2").reshape(-1, 2)
+def in_blocks(store):
+    """A recording of several blocks: its name, its only chunk, and its rows."""
+    rows = np.arange(262_144).astype("<i2").reshape(-1, 2)
     frames = [struct.pack("<Q", n) + frame.tobytes() for n, frame in enumerate(rows.reshape(-1, 256, 2))]
     port = free_port()
-    query = "format=raw&seq=0:8:le&strip=8&frame=1024&samples=ri16_le&channels=2&name=x&block=32KiB"
+    query = "format=raw&seq=0:8:le&strip=8&frame=1024&samples=ri16_le&channels=2&name=x&block=64KiB"
     with Recording(f"udp://127.0.0.1:{port}?{query}", store=store) as recording:
         wire.send(frames, port)
     recording.stop()
-    chunk = next(store.glob(f"{recording.scan}*/*.raw"), None) or max(
-        (it for it in store.glob(f"{recording.scan}*/*") if it.is_file()), key=lambda it: it.stat().st_size
-    )
-    with open(chunk, "r+b") as file:
-        file.seek(40_000)
-        file.write(b"\xff\xff\xff")
-    return recording.scan, rows
+    (chunk,) = (it for it in store.glob(f"{recording.scan}*/*") if it.is_file())
+    return recording.scan, chunk, rows
 
 
 def test_damage_ends_a_conversion_unless_it_is_allowed(store, tmp_path):
-    scan, rows = damaged(store, tmp_path)
+    scan, chunk, rows = in_blocks(store)
+    with open(chunk, "r+b") as file:
+        file.seek(100_000)
+        file.write(b"\xff\xff\xff")
     refused = convert(store, scan, tmp_path / "out.npy", "--as", "i16", code=2)
     assert "--allow-damaged" in refused.stderr.decode()
     assert not list(tmp_path.glob("out.npy*"))
@@ -173,6 +173,18 @@ def test_damage_ends_a_conversion_unless_it_is_allowed(store, tmp_path):
     assert 1 <= np.count_nonzero(np.any(read != rows, axis=1)) <= 2
     beside = json.loads((tmp_path / "out.npy.json").read_text())
     assert beside["account"]["unverified"] > 0
+
+
+def test_blocks_that_are_gone_at_the_end_are_nan(store, tmp_path):
+    scan, chunk, rows = in_blocks(store)
+    with open(chunk, "r+b") as file:
+        file.truncate(300_000)
+    convert(store, scan, tmp_path / "out.npy", "--allow-damaged", code=1)
+    read = np.load(tmp_path / "out.npy")
+    assert read.shape == rows.shape
+    gone = np.flatnonzero(np.isnan(read[:, 0]))
+    assert 0 < gone[0] <= 75_000 and np.array_equal(gone, np.arange(gone[0], len(rows)))
+    assert np.array_equal(read[: gone[0]], rows[: gone[0]])
 
 
 def test_a_recording_that_was_killed_becomes_an_array_of_what_is_durable(store, tmp_path):

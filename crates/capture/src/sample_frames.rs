@@ -12,12 +12,13 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, IoSliceMut, Read, Seek, SeekFrom};
 use std::os::fd::BorrowedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use fullbore_core::account::Layer;
 use fullbore_linux::sys::receive::Received;
 use fullbore_time::Tai;
 
-use super::input::DatagramInput;
+use super::input::{CounterName, DatagramInput};
 
 /// Bytes of the index before each frame.
 pub const INDEX_BYTES: u32 = 8;
@@ -54,6 +55,7 @@ pub struct FrameRun {
 
 /// The frames, as a port receives them.
 pub struct SampleFramesInput {
+    path: PathBuf,
     file: File,
     frame_bytes: usize,
     rate: Option<(u64, u64)>,
@@ -77,6 +79,7 @@ impl SampleFramesInput {
         file.seek(SeekFrom::Start(frames.skip))?;
         let frame_bytes = frames.frame_bytes as usize;
         Ok(Self {
+            path: path.to_owned(),
             file,
             frame_bytes,
             rate: frames.rate,
@@ -169,6 +172,11 @@ impl DatagramInput for SampleFramesInput {
 
     fn drops(&self) -> io::Result<u64> {
         Ok(0)
+    }
+
+    fn counter(&self) -> Option<CounterName> {
+        let scope = self.path.display().to_string();
+        Some(CounterName { layer: Layer::Device, counter: "frames not read", scope })
     }
 
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
