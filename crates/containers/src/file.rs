@@ -13,7 +13,7 @@ use fullbore_time::Tai;
 
 use crate::payload::{Framing, Part, Payloads, SampleBlock};
 use crate::{
-    Ending, Finished, Opening, Recoder, SampleError, SampleFormat, SampleType, SampleWriter,
+    Ending, Finished, Opening, Origin, Recoder, SampleError, SampleFormat, SampleType, SampleWriter,
 };
 
 /// How samples are written.
@@ -36,6 +36,8 @@ pub struct Purpose<'a> {
     pub framing: Framing<'a>,
     /// The time of the first frame: that of [`Framing::first`], else of the first block.
     pub start: Tai,
+    /// Where the samples come from.
+    pub origin: Origin<'a>,
 }
 
 /// The samples of a stream, and the files that they go into.
@@ -62,7 +64,8 @@ impl SampleFile {
         let layout = SampleLayout { encoding, ..recorded.clone() };
         let recoder = Recoder::new(recorded.encoding, encoding)?;
         let (scan, stream) = (purpose.scan, purpose.stream);
-        let opening = Opening { scan, stream, layout: &layout, start: Some(purpose.start) };
+        let (start, origin) = (Some(purpose.start), purpose.origin);
+        let opening = Opening { scan, stream, layout: &layout, start, origin };
         let created = options.format.create(path, &opening);
         let writer = created.map_err(|source| failed(path, source))?;
         let path = path.to_owned();

@@ -14,6 +14,7 @@ use fullbore_formats::samples::{Code, Encoding, SampleLayout};
 use fullbore_time::Tai;
 use serde::Serialize;
 
+use crate::fill::Fill;
 use crate::{Ending, Finished, Opening, SampleGap, SampleGaps, SampleWriter};
 
 /// Bytes of the header, which has room for the largest shape.
@@ -54,7 +55,7 @@ pub struct NumpyWriter {
     /// The samples that the header states.
     synced: u64,
     gaps: SampleGaps,
-    fill: Vec<u8>,
+    fill: Fill,
 }
 
 /// The file beside an array.
@@ -97,18 +98,6 @@ fn header(layout: &SampleLayout, samples: u64) -> Vec<u8> {
     header
 }
 
-/// 4096 values that stand for those that are not there.
-fn fill(encoding: Encoding) -> Vec<u8> {
-    let value = match encoding.code {
-        Code::Float { bytes: 4, big_endian: false } => f32::NAN.to_le_bytes().to_vec(),
-        Code::Float { bytes: 4, .. } => f32::NAN.to_be_bytes().to_vec(),
-        Code::Float { big_endian: false, .. } => f64::NAN.to_le_bytes().to_vec(),
-        Code::Float { .. } => f64::NAN.to_be_bytes().to_vec(),
-        code => vec![0; code.bits() as usize / 8],
-    };
-    value.repeat(4096)
-}
-
 impl NumpyWriter {
     /// Creates the file, which must not exist.
     pub fn create(path: &Path, opening: &Opening<'_>) -> io::Result<Self> {
@@ -125,7 +114,7 @@ impl NumpyWriter {
             bytes: 0,
             synced: 0,
             gaps: SampleGaps::default(),
-            fill: fill(opening.layout.encoding),
+            fill: Fill::new(opening.layout.encoding),
         })
     }
 
@@ -157,17 +146,12 @@ impl SampleWriter for NumpyWriter {
 
     fn append_absent(&mut self, samples: u64) -> io::Result<()> {
         let first = self.samples();
-        let mut left = samples.checked_mul(self.sample_bytes).ok_or_else(|| {
+        let bytes = samples.checked_mul(self.sample_bytes).ok_or_else(|| {
             io::Error::new(io::ErrorKind::FileTooLarge, "the gap has more bytes than a file")
         })?;
         self.gaps.add(first, samples);
-        self.bytes += left;
-        while left > 0 {
-            let some = left.min(self.fill.len() as u64);
-            self.file.write_all(&self.fill[..some as usize])?;
-            left -= some;
-        }
-        Ok(())
+        self.bytes += bytes;
+        self.fill.write(&mut self.file, bytes)
     }
 
     fn samples(&self) -> u64 {
@@ -207,13 +191,16 @@ impl SampleWriter for NumpyWriter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Origin;
 
     fn layout(encoding: &str, channels: u32) -> SampleLayout {
         SampleLayout::new(encoding.parse().unwrap(), channels)
     }
 
     fn create(path: &Path, layout: &SampleLayout) -> io::Result<NumpyWriter> {
-        NumpyWriter::create(path, &Opening { scan: "s_a", stream: "x", layout, start: None })
+        let origin = Origin::default();
+        let opening = Opening { scan: "s_a", stream: "x", layout, start: None, origin };
+        NumpyWriter::create(path, &opening)
     }
 
     #[test]

@@ -10,7 +10,7 @@ use fullbore_core::endpoint::{Endpoint, Error, Parameter, Query};
 
 #[cfg(feature = "hdf5")]
 use crate::DigitalRfOptions;
-use crate::{SampleFormat, SampleOptions};
+use crate::{SampleFormat, SampleOptions, sigmf};
 
 /// The time between two syncs, unless the user gives another.
 const FLUSH: Duration = Duration::from_secs(1);
@@ -39,6 +39,13 @@ impl SampleTarget {
     /// The parameters that may follow the `?` of every format.
     pub const PARAMETERS: &'static [Parameter] = &[VALUES, FLUSH_EVERY];
 
+    /// The parameters of a SigMF recording.
+    pub const SIGMF: &'static [Parameter] = &[
+        VALUES,
+        FLUSH_EVERY,
+        row("hash", "false", "the SHA-512 of the samples in the metadata (default), or none"),
+    ];
+
     /// The parameters of a channel of Digital RF.
     #[cfg(feature = "hdf5")]
     pub const DIGITAL_RF: &'static [Parameter] = &[
@@ -61,12 +68,21 @@ impl SampleTarget {
         // Only the parameters are in the form of an endpoint.
         let query = query.map_or_else(String::new, |query| format!("?{query}"));
         let endpoint: Endpoint = format!("{}:file{query}", format.scheme()).parse()?;
-        #[cfg(feature = "hdf5")]
-        if let SampleFormat::DigitalRf(_) = format {
-            let query = Query::new(&endpoint, Self::DIGITAL_RF)?;
-            return Self::of_query(SampleFormat::DigitalRf(digital_rf(&query)?), path, &query);
+        match format {
+            SampleFormat::Numpy => {
+                Self::of_query(format, path, &Query::new(&endpoint, Self::PARAMETERS)?)
+            }
+            #[cfg(feature = "hdf5")]
+            SampleFormat::DigitalRf(_) => {
+                let query = Query::new(&endpoint, Self::DIGITAL_RF)?;
+                Self::of_query(SampleFormat::DigitalRf(digital_rf(&query)?), path, &query)
+            }
+            SampleFormat::Sigmf { .. } => {
+                let query = Query::new(&endpoint, Self::SIGMF)?;
+                let hash = query.value("hash", flag)?.unwrap_or(true);
+                Self::of_query(SampleFormat::Sigmf { hash }, sigmf::base_of(&path), &query)
+            }
         }
-        Self::of_query(format, path, &Query::new(&endpoint, Self::PARAMETERS)?)
     }
 
     fn of_query(format: SampleFormat, path: PathBuf, query: &Query<'_>) -> Result<Self, Error> {
@@ -79,7 +95,6 @@ impl SampleTarget {
 }
 
 /// `true` or `false`.
-#[cfg(feature = "hdf5")]
 fn flag(text: &str) -> Result<bool, String> {
     text.parse().map_err(|_| "it is true or false".to_owned())
 }
@@ -114,6 +129,9 @@ mod tests {
         let plain = SampleTarget::parse("x.npy").unwrap().unwrap();
         assert_eq!((plain.options.values, plain.flush), (None, FLUSH));
         assert!(SampleTarget::parse("hdf5:x.h5?flush=1s").is_none());
+        let sigmf = SampleTarget::parse("a/x.sigmf-data?hash=false").unwrap().unwrap();
+        let format = SampleFormat::Sigmf { hash: false };
+        assert_eq!((sigmf.path, sigmf.options.format), ("a/x".into(), format));
     }
 
     #[test]
@@ -123,6 +141,7 @@ mod tests {
         assert!(refused("npy:x?flush=0").contains("10ms to 3600s"));
         assert!(refused("npy:x?existing=append").contains("as, flush"));
         assert!(refused("npy:x?as=i8&as=i16").contains("as"));
+        assert!(refused("sigmf:x?hash=maybe").contains("hash=false"));
         #[cfg(feature = "hdf5")]
         assert!(refused("drf:x?file=7000").contains("whole number of files"));
     }

@@ -68,6 +68,15 @@ use crate::verbs::scan_arg;
 ///
 ///   fullbore convert store:r1234_no0001/46220 'drf:top/channel?file=1000&subdir=3600'
 ///
+/// sigmf:out is a SigMF recording: out.sigmf-data has the samples as recorded, or of the
+/// type of --as, and out.sigmf-meta says what they are. A gap is a capture whose
+/// core:global_index jumps, and nothing is filled. Markers are annotations. Several
+/// streams are out_46220.sigmf-data and so on, and out.sigmf-collection lists them.
+/// ?hash=false leaves out the SHA-512 of the samples, which takes longer than to write
+/// them.
+///
+///   fullbore convert store:r1234_no0001 sigmf:out
+///
 /// A block that is missing or damaged ends the conversion, and no file is made. With
 /// --allow-damaged, the file has the others, and its account names what it lacks.
 /// With --follow or ?existing=append, the file keeps what was written before.
@@ -82,12 +91,13 @@ pub struct Args {
     #[arg(value_name = "FROM")]
     from: String,
     /// The output: an HDF5 file (.h5, .hdf5, .hdf, .he5, .nxs or .nx5), or hdf5:NAME with any name and
-    /// with options, for example hdf5:out?scaled=false&compression=gzip:1
+    /// with options, for example hdf5:out?scaled=false&compression=gzip:1; or npy:NAME, sigmf:NAME
+    /// or pcapng:NAME
     #[arg(value_name = "TO")]
     to: String,
     #[command(flatten)]
     store: StoreArg,
-    /// The type of the values in an array of samples; default f32.
+    /// The type of the values in npy:NAME and sigmf:NAME; default f32, in sigmf:NAME as recorded.
     #[arg(long = "as", value_name = "TYPE")]
     values: Option<Values>,
     /// Continue past damaged and missing blocks.
@@ -130,7 +140,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     if let Some(target) = SampleTarget::parse(&args.to) {
         return samples(&args, target.map_err(explained)?, output);
     }
-    ensure!(args.values.is_none(), "--as is for npy:NAME and drf:NAME");
+    ensure!(args.values.is_none(), "--as is for npy:NAME, drf:NAME and sigmf:NAME");
     if DeviceEnd::is_meant(&args.from) {
         let Args { from, to, allow_damaged, quiet, .. } = args;
         return super::device::convert(&from, &to, allow_damaged, quiet, output);
@@ -180,13 +190,13 @@ fn packets(args: &Args, path: &Path, output: Output) -> anyhow::Result<ExitCode>
 }
 
 fn samples(args: &Args, target: SampleTarget, output: Output) -> anyhow::Result<ExitCode> {
-    ensure!(!args.follow, "--follow is for HDF5 files: a numpy array has its final shape");
+    ensure!(!args.follow, "--follow is for HDF5 files: other files of samples are made at once");
     let SampleTarget { path, options, .. } = target;
     let name = args.from.strip_prefix("store:").unwrap_or(&args.from);
     let parsed = args.from.parse::<endpoint::Endpoint>();
     ensure!(
         parsed.as_ref().map_or(true, |from| from.scheme == "store"),
-        "{}: an array is made of store:SCAN or store:SCAN/STREAM",
+        "{}: samples are taken from store:SCAN or store:SCAN/STREAM",
         args.from
     );
     let roots = args.store.clone().members()?;
@@ -205,6 +215,9 @@ fn show(event: ExportEvent, shown: &mut ProgressBar, output: Output, quiet: bool
     match event {
         ExportEvent::Begun { bytes } => *shown = bar(bytes, output, quiet),
         ExportEvent::Written { bytes } => shown.inc(bytes),
+        ExportEvent::Rest { what } => {
+            shown.suspend(|| output::say(format_args!("fullbore: {what}")));
+        }
         ExportEvent::Damaged { what, ends } => shown.suspend(|| {
             output::say(format_args!("fullbore: {what}"));
             if ends {

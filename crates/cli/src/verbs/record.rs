@@ -56,6 +56,7 @@ use crate::store_arg::StoreArg;
 ///   tcp://rp-f0a1b2:8900?frame=16384&seq=0:8:le     a digitiser with a TCP server
 ///   panda://172.23.252.201                          a PandA: its acquisitions
 ///   pattern:prbs31?rate=2Gbit/s                     a test pattern
+///   file:x.sigmf-meta                               samples of SigMF, or file:x.npy
 ///   file:x.vdif                                     a file, or a named pipe
 ///   device:/dev/nvme0n1?scan=r1_a                   the contents of a device
 ///   -                                               standard input
@@ -321,10 +322,12 @@ fn parameters() -> String {
     let panda = parameters_of("panda://", PandaSource::PARAMETERS);
     let samples = parameters_of("udp://, file: or pattern:", SAMPLE_PARAMETERS);
     let target = |scheme, rows| parameters_of(scheme, rows).replace(" source,", ",");
-    let arrays = target("--to npy:", SampleTarget::PARAMETERS);
+    let mut all = vec![udp, panda, device::parameters(), samples];
+    all.push(target("--to npy:", SampleTarget::PARAMETERS));
     #[cfg(feature = "hdf5")]
-    let arrays = arrays + "\n" + &target("--to drf:", SampleTarget::DIGITAL_RF);
-    [udp, panda, device::parameters(), samples, arrays].join("\n")
+    all.push(target("--to drf:", SampleTarget::DIGITAL_RF));
+    all.push(target("--to sigmf:", SampleTarget::SIGMF));
+    all.join("\n")
 }
 
 fn parameters_of(scheme: &str, parameters: &[Parameter]) -> String {

@@ -4,6 +4,7 @@ use fullbore_formats::samples::SampleRate;
 use fullbore_time::Tai;
 
 use super::*;
+use crate::Origin;
 
 /// The start of all channels here: 0.3 s into a file.
 const START: i128 = 1_700_000_000_300_000_000;
@@ -16,7 +17,7 @@ fn layout() -> SampleLayout {
 fn create(channel: &Path, options: DigitalRfOptions) -> Box<DigitalRfWriter> {
     let layout = layout();
     let start = Some(Tai::from_unix_ns(START));
-    let opening = Opening { scan: "s_a", stream: "x", layout: &layout, start };
+    let opening = Opening { scan: "s_a", stream: "x", layout: &layout, start, origin: Origin::default() };
     Box::new(DigitalRfWriter::create(channel, &opening, options).unwrap())
 }
 

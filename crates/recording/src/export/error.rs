@@ -90,6 +90,9 @@ pub enum ExportError {
         /// The reason.
         source: SampleError,
     },
+    /// A file of samples cannot be written.
+    #[error(transparent)]
+    SampleFile(#[from] SampleError),
     /// The dump does not exist.
     #[error("{}: there is no such file", path.display())]
     NoDump {
@@ -140,7 +143,7 @@ impl Hint for ExportError {
             Self::Unreadable { .. } => {
                 Some("--allow-damaged continues past what cannot be read".into())
             }
-            Self::Samples { source, .. } => source.hint(),
+            Self::Samples { source, .. } | Self::SampleFile(source) => source.hint(),
             Self::NoStreams { .. }
             | Self::NoStream { .. }
             | Self::NoDump { .. }

@@ -75,6 +75,11 @@ pub enum ExportEvent {
         /// True if the export of the stream ends there.
         ends: bool,
     },
+    /// The end of a stream is not a whole sample, and is left out.
+    Rest {
+        /// What is left out.
+        what: String,
+    },
 }
 
 /// The handler of the events of an export.
@@ -93,6 +98,8 @@ pub struct ExportedStream {
     pub bytes: u64,
     /// Bytes of the file.
     pub file_bytes: u64,
+    /// Bytes at the end of the stream that are not a whole sample, and are not in the file.
+    pub rest_bytes: u64,
     /// The verdict of the file's account.
     pub verdict: Option<Verdict>,
     /// The account of the file's content.

@@ -238,7 +238,8 @@ impl ContainerFile for Samples {
 
     fn abandon(self: Box<Self>, end: &LastWords<'_>) -> Result<(), ContainerError> {
         let account = end.meant.and_then(|end| end.account.as_ref());
-        Ok(self.file.abandon(&Ending { account, lacks: Some(&end.ending.reason) })?)
+        let lacks = Some(end.ending.reason.as_str());
+        Ok(self.file.abandon(&Ending { account, lacks, ..Ending::default() })?)
     }
 
     fn finish(mut self: Box<Self>, end: &EndOfFile) -> Result<SealedFile, ContainerError> {

@@ -76,9 +76,13 @@ impl ContainerConfig {
         }
     }
 
-    /// True if a file shows all streams of a scan.
-    pub(super) fn has_master(&self) -> bool {
-        !self.single && matches!(self.format, ContainerFormat::Hdf5(_))
+    /// The file that shows or lists all streams of a scan, if there is one.
+    pub(super) fn master(&self, scan: u64) -> Option<PathBuf> {
+        match &self.format {
+            _ if self.single => None,
+            ContainerFormat::Hdf5(_) => Some(self.path(scan)),
+            ContainerFormat::Samples { options, .. } => options.format.list_of(&self.template),
+        }
     }
 
     /// The directory of the files.
@@ -130,7 +134,8 @@ impl ContainerConfig {
 
     fn check_samples(&self, format: SampleFormat) -> Result<(), RecordError> {
         let files = self.streams.iter().map(|stream| self.path_of(1, stream.as_str()));
-        match files.flat_map(|path| format.files(&path)).find(|path| is_there(path)) {
+        let files = files.flat_map(|path| format.files(&path)).chain(self.master(1));
+        match files.into_iter().find(|path| is_there(path)) {
             Some(path) => Err(ContainerError::from(SampleError::Exists { path }).into()),
             None => Ok(()),
         }
@@ -162,20 +167,41 @@ impl ContainerConfig {
         warning_of(&file_system(self.folder()).ok()?, self.folder())
     }
 
-    /// Creates the master file of a scan, or renews it.
-    pub(super) fn show(&self, scan: u64, streams: &[(&str, &Path)]) -> Result<(), hdf5::Error> {
-        let master = self.path(scan);
-        let ContainerFormat::Hdf5(options) = &self.format else { return Ok(()) };
-        if self.single || streams.is_empty() {
-            return Ok(());
+    /// Creates the master file of a scan, or renews it. Returns its path, if there is one.
+    pub(super) fn show(
+        &self,
+        scan: u64,
+        streams: &[(&str, &Path)],
+    ) -> Result<Option<PathBuf>, ContainerError> {
+        let Some(master) = self.master(scan).filter(|_| !streams.is_empty()) else {
+            return Ok(None);
+        };
+        match &self.format {
+            ContainerFormat::Hdf5(options) => self.show_hdf5(options, scan, &master, streams)?,
+            ContainerFormat::Samples { options, .. } => {
+                let paths: Vec<PathBuf> = streams.iter().map(|(_, path)| path.into()).collect();
+                let path = master.clone();
+                let listed = options.format.list(&self.template, &paths);
+                listed.map_err(|source| SampleError::Write { path, source })?;
+            }
         }
+        Ok(Some(master))
+    }
+
+    fn show_hdf5(
+        &self,
+        options: &Options,
+        scan: u64,
+        master: &Path,
+        streams: &[(&str, &Path)],
+    ) -> Result<(), hdf5::Error> {
         if options.existing == Existing::Append || self.continues(scan) {
-            return hdf5::join_anew(&master, streams);
+            return hdf5::join_anew(master, streams);
         }
-        if options.existing == Existing::Overwrite && is_there(&master) {
-            hdf5::remove_old(&master)?;
+        if options.existing == Existing::Overwrite && is_there(master) {
+            hdf5::remove_old(master)?;
         }
-        hdf5::join(&master, streams)
+        hdf5::join(master, streams)
     }
 }
 

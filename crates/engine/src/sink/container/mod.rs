@@ -151,6 +151,8 @@ impl Sink for ContainerSink {
             number,
             uuid: manifest.uuid,
             scan: manifest.scan.to_string(),
+            software: manifest.software.clone(),
+            host: manifest.host.clone(),
             words,
             files: Vec::new(),
         })
@@ -184,6 +186,8 @@ struct ContainerScan {
     number: u64,
     uuid: Uuid,
     scan: String,
+    software: String,
+    host: String,
     words: Words,
     /// Its files, once they have ended.
     files: Vec<SealedFile>,
@@ -227,6 +231,10 @@ impl ScanSink for ContainerScan {
             geometry,
             fill: stream.fill,
             samples: stream.samples.clone(),
+            software: self.software.clone(),
+            host: self.host.clone(),
+            source: stream.source.clone(),
+            list: self.config.master(self.number),
             metrics: metrics.clone(),
             has_settings: false,
         })));

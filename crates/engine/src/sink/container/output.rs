@@ -8,7 +8,7 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use fullbore_capture::StreamMetrics;
-use fullbore_containers::{Framing, Purpose, SampleFile, SampleOptions};
+use fullbore_containers::{Framing, Origin, Purpose, SampleFile, SampleOptions};
 use fullbore_core::layout::Geometry;
 use fullbore_core::manifest::{Fill, Format};
 use fullbore_core::name::Name;
@@ -48,6 +48,14 @@ pub struct Description {
     pub fill: Fill,
     /// The samples, as its endpoint describes them.
     pub samples: Option<SampleLayout>,
+    /// Program and version that record.
+    pub software: String,
+    /// The host of the recording.
+    pub host: String,
+    /// The endpoint.
+    pub source: String,
+    /// The file that will show or list all streams, if there is one.
+    pub list: Option<PathBuf>,
     /// The metrics.
     pub metrics: Arc<StreamMetrics>,
     /// True if the settings of the PandA are in the format, or will never be.
@@ -278,6 +286,12 @@ impl Description {
                 first: has_places.then_some(begins),
             },
             start: clock.time_of(begins).unwrap_or(clock.of_block),
+            origin: Origin {
+                software: &self.software,
+                host: &self.host,
+                source: &self.source,
+                list: self.list.as_deref(),
+            },
         };
         let fill = fill_of(first);
         let is_fill = |index| fill.contains(index);

@@ -490,15 +490,11 @@ impl ContainerThread {
         file.finish(last).map(Some)
     }
 
-    /// Creates or renews the file that shows all streams of a scan.
+    /// Creates or renews the file that shows or lists all streams of a scan.
     fn show(&self, scan: u64, files: &[SealedFile]) -> Result<Option<SealedFile>, ContainerError> {
         let shown = files.iter().filter_map(|it| Some((it.stream.as_ref()?.as_str(), &*it.path)));
         let shown: Vec<(&str, &Path)> = shown.collect();
-        if !self.config.has_master() || shown.is_empty() {
-            return Ok(None);
-        }
-        self.config.show(scan, &shown)?;
-        Ok(Some(SealedFile::of_master(self.config.path(scan))))
+        Ok(self.config.show(scan, &shown)?.map(SealedFile::of_master))
     }
 
     /// Ends files after a failure, with the data that readers have seen. Returns the failure if no file contains data of
