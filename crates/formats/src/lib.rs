@@ -25,6 +25,7 @@ pub mod panda;
 pub mod pcap;
 pub mod samples;
 pub mod sequence;
+pub mod tdms;
 pub mod vdif;
 pub mod vita49;
 
