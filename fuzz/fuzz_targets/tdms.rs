@@ -12,7 +12,7 @@ fn check(file: &[u8]) {
             let object = contents.object(channel);
             let Some(size) = object.data_type.and_then(|it| it.bytes()) else { continue };
             let (mut cursor, mut values) = (ChannelCursor::new(channel), 0);
-            while let Some(run) = cursor.next(&contents, 1000) {
+            while let Some(run) = cursor.next(&contents, 1000, 100) {
                 assert!((1..=1000).contains(&run.values), "a run has its bounds");
                 let size = if run.bit.is_some() { 1 } else { u64::from(size) };
                 let end = run.at + (run.values - 1) * run.row_bytes + run.in_row + size;

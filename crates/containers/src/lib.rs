@@ -3,7 +3,7 @@
 //! ```text
 //! payloads ──► Recoder ──► SampleWriter ──► files
 //!              to an encoding              numpy: x.npy and x.npy.json
-//!              that the format has
+//!              that the format has          tdms: x.tdms and x.tdms_index
 //! ```
 //!
 //! A [`SampleFormat`] creates the writer of one stream. The caller appends its samples in order, those that are not
@@ -12,6 +12,7 @@
 mod gaps;
 mod numpy;
 mod recoder;
+pub mod tdms;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,6 +25,7 @@ use fullbore_time::Tai;
 pub use self::gaps::{SampleGap, SampleGaps};
 use self::numpy::NumpyWriter;
 pub use self::recoder::{Recoder, SampleType};
+use self::tdms::{TdmsLayout, TdmsWriter};
 
 /// What the files of a stream begin with.
 #[derive(Clone, Copy, Debug)]
@@ -77,6 +79,8 @@ pub trait SampleWriter: Send {
 pub enum SampleFormat {
     /// An array of numpy, and a JSON file beside it.
     Numpy,
+    /// A file of LabVIEW, and its index.
+    Tdms(TdmsLayout),
 }
 
 impl SampleFormat {
@@ -84,12 +88,24 @@ impl SampleFormat {
     pub fn scheme(self) -> &'static str {
         match self {
             Self::Numpy => "npy",
+            Self::Tdms(_) => "tdms",
         }
     }
 
-    /// The format and the path of a target: `npy:PATH`, or a path with the usual ending.
+    /// The format and the path of a target: `npy:PATH`, or a path with the usual ending. `?layout=interleaved` after
+    /// the path of a TDMS file is another format.
     pub fn of_target(target: &str) -> Option<(Self, &Path)> {
-        [Self::Numpy].into_iter().find_map(|format| {
+        let contiguous = Self::Tdms(TdmsLayout::Contiguous);
+        if let Some((target, order)) = target.split_once("?layout=") {
+            let order = match order {
+                "contiguous" => TdmsLayout::Contiguous,
+                "interleaved" => TdmsLayout::Interleaved,
+                _ => return None,
+            };
+            let (format, path) = Self::of_target(target)?;
+            return (format == contiguous).then_some((Self::Tdms(order), path));
+        }
+        [Self::Numpy, contiguous].into_iter().find_map(|format| {
             let scheme = format.scheme();
             let named = target.strip_prefix(scheme).and_then(|rest| rest.strip_prefix(':'));
             let path = named.filter(|path| !path.is_empty());
@@ -106,6 +122,10 @@ impl SampleFormat {
     ) -> Result<Encoding, DoesNotFit> {
         match self {
             Self::Numpy => Recoder::encoding(from, wanted.unwrap_or(SampleType::F32)),
+            Self::Tdms(_) => match wanted.or(SampleType::of_packed(from)) {
+                Some(wanted) => Recoder::encoding(from, wanted),
+                None => Ok(from),
+            },
         }
     }
 
@@ -113,6 +133,7 @@ impl SampleFormat {
     pub fn files(self, path: &Path) -> Vec<PathBuf> {
         match self {
             Self::Numpy => vec![path.to_owned(), numpy::description_of(path)],
+            Self::Tdms(_) => vec![path.to_owned(), tdms::index_of(path)],
         }
     }
 
@@ -120,6 +141,7 @@ impl SampleFormat {
     pub fn create(self, path: &Path, opening: &Opening<'_>) -> io::Result<Box<dyn SampleWriter>> {
         match self {
             Self::Numpy => Ok(Box::new(NumpyWriter::create(path, opening)?)),
+            Self::Tdms(order) => Ok(Box::new(TdmsWriter::create(path, opening, order)?)),
         }
     }
 }
@@ -133,7 +155,18 @@ mod tests {
         let numpy = |path| Some((SampleFormat::Numpy, Path::new(path)));
         assert_eq!(SampleFormat::of_target("npy:out"), numpy("out"));
         assert_eq!(SampleFormat::of_target("out.npy"), numpy("out.npy"));
-        for other in ["npy:", "hdf5:out.npy", "out.h5", "npyx"] {
+        let tdms = |order, path| Some((SampleFormat::Tdms(order), Path::new(path)));
+        assert_eq!(SampleFormat::of_target("out.tdms"), tdms(TdmsLayout::Contiguous, "out.tdms"));
+        let named = SampleFormat::of_target("tdms:out?layout=interleaved");
+        assert_eq!(named, tdms(TdmsLayout::Interleaved, "out"));
+        for other in [
+            "npy:",
+            "hdf5:out.npy",
+            "out.h5",
+            "npyx",
+            "out.npy?layout=contiguous",
+            "tdms:x?layout=y",
+        ] {
             assert_eq!(SampleFormat::of_target(other), None, "{other}");
         }
     }

@@ -133,6 +133,12 @@ impl Contents {
         kinds
     }
 
+    /// Bytes of the widest row of raw data.
+    pub fn widest_row(&self) -> u64 {
+        let places = self.segments.iter().flat_map(|it| it.shape.places.first());
+        places.map(|it| it.row_bytes).max().unwrap_or(0)
+    }
+
     /// True if the file was not closed, or is shorter than it says.
     pub fn is_cut(&self) -> bool {
         self.is_cut

@@ -34,8 +34,9 @@ impl ChannelCursor {
         Self { channel, segment: 0, value: 0 }
     }
 
-    /// The next run, of at most this many values. `None` after the last value; text has no runs.
-    pub fn next(&mut self, contents: &Contents, most: u64) -> Option<Run> {
+    /// The next run, of at most this many values, and at most this many bytes of rows unless a single row has more.
+    /// `None` after the last value; text has no runs.
+    pub fn next(&mut self, contents: &Contents, most: u64, most_bytes: u64) -> Option<Run> {
         loop {
             let segment = contents.segments.get(self.segment)?;
             let place = segment.shape.place(self.channel).filter(|it| it.row_bytes > 0);
@@ -54,7 +55,7 @@ impl ChannelCursor {
                     (chunk * segment.chunk_bytes(), before, left.min(in_chunk - before))
                 }
             };
-            let values = here.min(most);
+            let values = here.min(most).min((most_bytes / place.row_bytes).max(1));
             self.value += values;
             return Some(Run {
                 at: segment.raw_at + chunk_at + place.at * segment.scale + before * place.row_bytes,

@@ -13,6 +13,9 @@ use super::{DataType, ObjectPath, TdmsError};
 /// The largest number of scalers of a channel, and of buffers of a segment.
 const MOST: usize = 1024;
 
+/// The largest row of a buffer, in bytes.
+const MOST_ROW: u32 = 1 << 20;
+
 /// Where the values of a channel are in the rows of a buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DaqmxIndex {
@@ -65,6 +68,9 @@ impl DaqmxIndex {
             return Err(wrong("it has no buffer, or more than 1024"));
         }
         let widths = (0..buffers).map(|_| fields.u32(WHAT)).collect::<Result<Vec<_>, _>>()?;
+        if widths.iter().any(|&width| width > MOST_ROW) {
+            return Err(wrong("its rows have more than 1 MiB"));
+        }
         let width = widths.get(place.buffer as usize).copied();
         let size = if place.bit.is_some() { Some(1) } else { place.data_type.bytes() };
         let end = place.byte.checked_add(size.unwrap_or(0));

@@ -81,7 +81,7 @@ fn bytes_of(contents: &Contents, file: &[u8], channel: ObjectId, most: u64) -> V
     let size = contents.object(channel).data_type.unwrap().bytes().unwrap() as usize;
     let mut cursor = ChannelCursor::new(channel);
     let mut out = Vec::new();
-    while let Some(run) = cursor.next(contents, most) {
+    while let Some(run) = cursor.next(contents, most, 1 << 20) {
         assert!((1..=most).contains(&run.values));
         for value in 0..run.values {
             let at = (run.at + value * run.row_bytes + run.in_row) as usize;
@@ -179,7 +179,7 @@ fn big_endian_segments_are_read() {
     let a = &contents.objects()[0];
     assert_eq!(a.property("x"), Some(&Value::F64(1.5)));
     assert_eq!(a.property("t"), Some(&Value::Timestamp(Timestamp { seconds: 7, fraction: 5 })));
-    let run = ChannelCursor::new(ObjectId(0)).next(&contents, 9).unwrap();
+    let run = ChannelCursor::new(ObjectId(0)).next(&contents, 9, 1).unwrap();
     assert!(run.big_endian);
 }
 
