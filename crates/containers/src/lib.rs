@@ -14,7 +14,9 @@ mod numpy;
 mod recoder;
 pub mod tdms;
 
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use fullbore_core::account::Account;
@@ -83,6 +85,19 @@ pub enum SampleFormat {
     Tdms(TdmsLayout),
 }
 
+/// A target of samples is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TargetError {
+    /// It has a parameter that the format has not.
+    #[error(
+        "`{parameter}`: a target `tdms:` has the parameter layout=contiguous or layout=interleaved"
+    )]
+    Parameter {
+        /// The parameter.
+        parameter: String,
+    },
+}
+
 impl SampleFormat {
     /// The scheme of its targets, as in `npy:out.npy`.
     pub fn scheme(self) -> &'static str {
@@ -92,26 +107,31 @@ impl SampleFormat {
         }
     }
 
-    /// The format and the path of a target: `npy:PATH`, or a path with the usual ending. `?layout=interleaved` after
-    /// the path of a TDMS file is another format.
+    /// The format and the path of a target: `npy:PATH`, or a path with the usual ending.
     pub fn of_target(target: &str) -> Option<(Self, &Path)> {
-        let contiguous = Self::Tdms(TdmsLayout::Contiguous);
-        if let Some((target, order)) = target.split_once("?layout=") {
-            let order = match order {
-                "contiguous" => TdmsLayout::Contiguous,
-                "interleaved" => TdmsLayout::Interleaved,
-                _ => return None,
-            };
-            let (format, path) = Self::of_target(target)?;
-            return (format == contiguous).then_some((Self::Tdms(order), path));
-        }
-        [Self::Numpy, contiguous].into_iter().find_map(|format| {
+        [Self::Numpy, Self::Tdms(TdmsLayout::Contiguous)].into_iter().find_map(|format| {
             let scheme = format.scheme();
             let named = target.strip_prefix(scheme).and_then(|rest| rest.strip_prefix(':'));
             let path = named.filter(|path| !path.is_empty());
-            let usual = || !target.contains(':') && target.ends_with(&format!(".{scheme}"));
+            let (bare, _) = target.split_once('?').unwrap_or((target, ""));
+            let usual = || !target.contains(':') && bare.ends_with(&format!(".{scheme}"));
             path.or_else(|| usual().then_some(target)).map(|path| (format, Path::new(path)))
         })
+    }
+
+    /// The format with the parameters at the end of a target's path, and the path without them.
+    pub fn with_parameters(self, path: &Path) -> Result<(Self, PathBuf), TargetError> {
+        let Self::Tdms(_) = self else { return Ok((self, path.to_owned())) };
+        let (path, parameters) = split_query(path);
+        let order = match parameters {
+            None | Some(b"layout=contiguous") => TdmsLayout::Contiguous,
+            Some(b"layout=interleaved") => TdmsLayout::Interleaved,
+            Some(other) => {
+                let parameter = String::from_utf8_lossy(other).chars().take(64).collect();
+                return Err(TargetError::Parameter { parameter });
+            }
+        };
+        Ok((Self::Tdms(order), path.to_owned()))
     }
 
     /// The encoding of values that are stored as `wanted`; without a wish, the one that the format prefers.
@@ -146,6 +166,15 @@ impl SampleFormat {
     }
 }
 
+/// A path, and what follows the first `?` in it.
+fn split_query(path: &Path) -> (&Path, Option<&[u8]>) {
+    let bytes = path.as_os_str().as_bytes();
+    match bytes.iter().position(|&byte| byte == b'?') {
+        Some(at) => (Path::new(OsStr::from_bytes(&bytes[..at])), Some(&bytes[at + 1..])),
+        None => (path, None),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,19 +184,21 @@ mod tests {
         let numpy = |path| Some((SampleFormat::Numpy, Path::new(path)));
         assert_eq!(SampleFormat::of_target("npy:out"), numpy("out"));
         assert_eq!(SampleFormat::of_target("out.npy"), numpy("out.npy"));
-        let tdms = |order, path| Some((SampleFormat::Tdms(order), Path::new(path)));
-        assert_eq!(SampleFormat::of_target("out.tdms"), tdms(TdmsLayout::Contiguous, "out.tdms"));
-        let named = SampleFormat::of_target("tdms:out?layout=interleaved");
-        assert_eq!(named, tdms(TdmsLayout::Interleaved, "out"));
-        for other in [
-            "npy:",
-            "hdf5:out.npy",
-            "out.h5",
-            "npyx",
-            "out.npy?layout=contiguous",
-            "tdms:x?layout=y",
-        ] {
+        let tdms = |path| Some((SampleFormat::Tdms(TdmsLayout::Contiguous), Path::new(path)));
+        assert_eq!(SampleFormat::of_target("out.tdms"), tdms("out.tdms"));
+        assert_eq!(SampleFormat::of_target("x.tdms?layout=y"), tdms("x.tdms?layout=y"));
+        for other in ["npy:", "hdf5:out.npy", "out.h5", "npyx"] {
             assert_eq!(SampleFormat::of_target(other), None, "{other}");
         }
+    }
+    #[test]
+    fn parameters_follow_a_path_of_tdms_only() {
+        let with = |format: SampleFormat, path: &str| format.with_parameters(Path::new(path));
+        let contiguous = SampleFormat::Tdms(TdmsLayout::Contiguous);
+        let interleaved = SampleFormat::Tdms(TdmsLayout::Interleaved);
+        assert_eq!(with(contiguous, "a/x"), Ok((contiguous, "a/x".into())));
+        assert_eq!(with(contiguous, "x?layout=interleaved"), Ok((interleaved, "x".into())));
+        assert!(with(contiguous, "x?layout=rows").is_err() && with(contiguous, "x?").is_err());
+        assert_eq!(with(SampleFormat::Numpy, "x?.npy"), Ok((SampleFormat::Numpy, "x?.npy".into())));
     }
 }

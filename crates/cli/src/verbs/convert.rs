@@ -23,7 +23,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::hint::{explained, with_advice};
 use crate::output::{self, Output};
 use crate::store_arg::StoreArg;
-use crate::verbs::scan_arg;
+use crate::verbs::{convert_tdms, scan_arg};
 
 /// Write a recording into another container.
 ///
@@ -62,6 +62,14 @@ use crate::verbs::scan_arg;
 ///
 ///   fullbore convert store:r1234_no0001/46220 npy:out.npy --as f32
 ///
+/// tdms:out.tdms is a file of LabVIEW with a group for the stream, and out.tdms_index.
+/// Integers stay integers, with the scale as a property. Channels lie one after the other
+/// in raw chunks of 8 MiB, or, with ?layout=interleaved, sample by sample.
+///
+///   fullbore convert store:r1234_no0001/46220 tdms:out.tdms
+///   fullbore convert file:killed.tdms tdms:whole.tdms         repairs and defragments
+///   fullbore convert 'file:theirs.tdms?group=Measured' npy:out.npy
+///
 /// A block that is missing or damaged ends the conversion, and no file is made. With
 /// --allow-damaged, the file has the others, and its account names what it lacks.
 /// With --follow or ?existing=append, the file keeps what was written before.
@@ -72,16 +80,17 @@ use crate::verbs::scan_arg;
 #[derive(ClapArgs)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
-    /// The recording: store:SCAN, store:SCAN/STREAM, file:DUMP or device:PATH?scan=SCAN.
+    /// The recording: store:SCAN, store:SCAN/STREAM, file:DUMP, file:NAME.tdms or device:PATH?scan=SCAN.
     #[arg(value_name = "FROM")]
     from: String,
     /// The output: an HDF5 file (.h5, .hdf5, .hdf, .he5, .nxs or .nx5), or hdf5:NAME with any name and
-    /// with options, for example hdf5:out?scaled=false&compression=gzip:1
+    /// with options, for example hdf5:out?scaled=false&compression=gzip:1; or npy:NAME, tdms:NAME
+    /// or pcapng:NAME
     #[arg(value_name = "TO")]
     to: String,
     #[command(flatten)]
     store: StoreArg,
-    /// The type of the values in an array of samples; default f32.
+    /// The type of the values in npy:NAME (default f32) and tdms:NAME (default: as recorded).
     #[arg(long = "as", value_name = "TYPE")]
     values: Option<Values>,
     /// Continue past damaged and missing blocks.
@@ -122,9 +131,10 @@ impl From<Values> for SampleType {
 /// Runs the command.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     if let Some((format, path)) = SampleFormat::of_target(&args.to) {
-        return samples(&args, format, path.to_owned(), output);
+        let (format, path) = format.with_parameters(path)?;
+        return samples(&args, format, path, output);
     }
-    ensure!(args.values.is_none(), "--as is for npy:NAME");
+    ensure!(args.values.is_none(), "--as is for npy:NAME and tdms:NAME");
     if DeviceEnd::is_meant(&args.from) {
         let Args { from, to, allow_damaged, quiet, .. } = args;
         return super::device::convert(&from, &to, allow_damaged, quiet, output);
@@ -179,12 +189,24 @@ fn samples(
     path: PathBuf,
     output: Output,
 ) -> anyhow::Result<ExitCode> {
-    ensure!(!args.follow, "--follow is for HDF5 files: a numpy array has its final shape");
+    ensure!(!args.follow, "--follow is for HDF5 files: other files of samples are made at once");
     let name = args.from.strip_prefix("store:").unwrap_or(&args.from);
     let parsed = args.from.parse::<endpoint::Endpoint>();
+    if let Some(from) = parsed.as_ref().ok().filter(|from| from.scheme == "file") {
+        return convert_tdms::run(
+            from,
+            args.values.map(SampleType::from),
+            format,
+            path,
+            |event, shown| {
+                show(event, shown, output, args.quiet);
+            },
+            output,
+        );
+    }
     ensure!(
         parsed.as_ref().map_or(true, |from| from.scheme == "store"),
-        "{}: an array is made of store:SCAN or store:SCAN/STREAM",
+        "{}: samples are taken from store:SCAN, store:SCAN/STREAM or file:NAME.tdms",
         args.from
     );
     let roots = args.store.clone().members()?;

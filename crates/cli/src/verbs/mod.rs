@@ -6,6 +6,7 @@ pub mod bench;
 pub mod cat;
 #[cfg(feature = "hdf5")]
 pub mod convert;
+pub mod convert_tdms;
 pub mod demo;
 pub mod device;
 pub mod generate;

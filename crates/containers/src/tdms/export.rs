@@ -139,7 +139,8 @@ impl GroupSamples {
         self.layout.sample_rate = exact.or_else(|| increment.and_then(rate_of));
         let start = of_channels("wf_start_time").or_else(|| of_group("start"));
         self.start = match start {
-            Some(Value::Timestamp(time)) => time.tai(),
+            // LabVIEW writes its epoch for waveforms without a time.
+            Some(Value::Timestamp(time)) if time.seconds != 0 => time.tai(),
             _ => None,
         };
         self.layout.frequency_hz =

@@ -117,6 +117,15 @@ impl Contents {
         groups
     }
 
+    /// Bytes of all values that are not text.
+    pub fn value_bytes(&self) -> u64 {
+        let bytes = |it: &Object| {
+            let size = it.data_type.and_then(|it| it.bytes()).unwrap_or(0);
+            it.values.saturating_mul(size.into())
+        };
+        self.objects.iter().map(bytes).fold(0, u64::saturating_add)
+    }
+
     /// The number of segments.
     pub fn segment_count(&self) -> usize {
         self.segment_count

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::io;
 use std::path::PathBuf;
 
+use fullbore_containers::tdms::TdmsFileError;
 use fullbore_core::hint::Hint;
 use fullbore_core::name::ScanName;
 use fullbore_engine::recorder::RecordError;
@@ -102,6 +103,9 @@ pub enum ExportError {
         /// The cause.
         source: io::Error,
     },
+    /// A TDMS file cannot be read.
+    #[error(transparent)]
+    Tdms(#[from] TdmsFileError),
     /// The dump does not exist.
     #[error("{}: there is no such file", path.display())]
     NoDump {
@@ -159,6 +163,7 @@ impl Hint for ExportError {
             ),
             Self::DoesNotFit(_) => Some("--as f32 takes every encoding".into()),
             Self::Write { .. }
+            | Self::Tdms(_)
             | Self::NoStreams { .. }
             | Self::NoStream { .. }
             | Self::NoDump { .. }
