@@ -97,20 +97,22 @@ impl TdmsFile {
     /// True if the path is a file that begins as TDMS, or has the name of one.
     pub fn is_one(path: &Path) -> bool {
         let mut first = [0; 4];
-        let begins = File::open(path).and_then(|file| file.read_exact_at(&mut first, 0));
-        begins.is_ok() && first == *b"TDSm" || path.extension().is_some_and(|it| it == "tdms")
+        let read = |file: File| file.read_exact_at(&mut first, 0);
+        // Opening a pipe would wait for its writer.
+        let begins = path.is_file() && File::open(path).and_then(read).is_ok();
+        begins && first == *b"TDSm" || path.extension().is_some_and(|it| it == "tdms")
     }
 
     /// Opens a file and finds its segments.
     pub fn open(path: &Path) -> Result<Self, TdmsFileError> {
         let failed = |source| TdmsFileError::Read { path: path.to_owned(), source };
-        let file = File::open(path).map_err(failed)?;
-        let metadata = file.metadata().map_err(failed)?;
+        let metadata = std::fs::metadata(path).map_err(failed)?;
         if !metadata.is_file() {
             let why = "it is not a regular file".to_owned();
             return Err(TdmsFileError::Content { path: path.to_owned(), why });
         }
-        let scanner = Scanner::new(metadata.len());
+        let file = File::open(path).map_err(failed)?;
+        let scanner = Scanner::new(file.metadata().map_err(failed)?.len());
         let found = scan(&file, scanner, |_| Ok(())).map_err(failed)?;
         let contents =
             found.map_err(|source| TdmsFileError::Tdms { path: path.to_owned(), source })?;
