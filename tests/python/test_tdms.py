@@ -54,7 +54,12 @@ def test_samples_keep_their_type_and_value(store, tmp_path, samples, channels, d
     record_bytes(store, tmp_path, rows.tobytes(), f"samples={samples}&channels={channels}")
     convert(store, f"{tmp_path}/out.tdms?layout={layout}")
     found = columns(tmp_path / "out.tdms")
-    assert list(found) == [f"ch{number}" for number in range(channels)]
+    if dtype == "<c8" and layout == "interleaved":
+        # npTDMS reads no interleaved complex values, so they are two channels.
+        rows, channels, dtype = rows.view("<f4"), 2 * channels, "<f4"
+        assert list(found) == ["ch0_I", "ch0_Q", "ch1_I", "ch1_Q"]
+    else:
+        assert list(found) == [f"ch{number}" for number in range(channels)]
     for number, values in enumerate(found.values()):
         assert values.dtype == np.dtype(dtype).newbyteorder("=")
         assert np.array_equal(values, rows[:, number])

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Samples that are not there are NaN, or 0 of integers. TDMS has no complex integers, so their two parts become two
-//! channels, `NAME_I` and `NAME_Q`.
+//! channels, `NAME_I` and `NAME_Q`. So do those of interleaved complex floats, which npTDMS 1.13 cannot read.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -46,13 +46,14 @@ pub struct TdmsWriter {
 }
 
 /// The type of values, and the number of channels for each channel of samples.
-fn data_type(encoding: Encoding) -> (DataType, usize) {
+fn data_type(encoding: Encoding, order: TdmsLayout) -> (DataType, usize) {
     let parts = if encoding.complex { 2 } else { 1 };
+    let one_channel = encoding.complex && order == TdmsLayout::Contiguous;
     match encoding.code {
-        Code::Float { bytes: 4, .. } if encoding.complex => (DataType::ComplexF32, 1),
-        Code::Float { .. } if encoding.complex => (DataType::ComplexF64, 1),
-        Code::Float { bytes: 4, .. } => (DataType::F32, 1),
-        Code::Float { .. } => (DataType::F64, 1),
+        Code::Float { bytes: 4, .. } if one_channel => (DataType::ComplexF32, 1),
+        Code::Float { .. } if one_channel => (DataType::ComplexF64, 1),
+        Code::Float { bytes: 4, .. } => (DataType::F32, parts),
+        Code::Float { .. } => (DataType::F64, parts),
         Code::Signed { bytes: 1, .. } => (DataType::I8, parts),
         Code::Signed { bytes: 2, .. } => (DataType::I16, parts),
         Code::Signed { .. } => (DataType::I32, parts),
@@ -101,7 +102,7 @@ impl TdmsWriter {
     /// Creates the file, which must not exist.
     pub fn create(path: &Path, opening: &Opening<'_>, order: TdmsLayout) -> io::Result<Self> {
         let layout = opening.layout;
-        let (data_type, per_channel) = data_type(layout.encoding);
+        let (data_type, per_channel) = data_type(layout.encoding, order);
         let channels = names(layout, per_channel);
         let size = data_type.bytes().expect("it is no text") as usize;
         let count = channels.len();
