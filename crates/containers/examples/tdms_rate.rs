@@ -19,7 +19,8 @@ const BLOCK: usize = 4 << 20;
 fn main() {
     let mut words = std::env::args().skip(1);
     let directory = PathBuf::from(words.next().expect("the first word is a directory"));
-    let bytes = (words.next().map_or(1.0, |it| it.parse::<f64>().expect("it is a number")) * 1e9) as u64;
+    let bytes =
+        (words.next().map_or(1.0, |it| it.parse::<f64>().expect("it is a number")) * 1e9) as u64;
     let blocks = bytes.div_ceil(BLOCK as u64);
     let block: Vec<u8> = (0..BLOCK).map(|it| (it * 37 >> 4) as u8).collect();
     plain(&directory.join("plain.bin"), &block, blocks);
@@ -61,13 +62,7 @@ fn plain(path: &Path, block: &[u8], blocks: u64) {
     std::fs::remove_file(path).expect("it is removed");
 }
 
-fn measure(
-    directory: &Path,
-    layout: &SampleLayout,
-    order: TdmsLayout,
-    block: &[u8],
-    blocks: u64,
-) {
+fn measure(directory: &Path, layout: &SampleLayout, order: TdmsLayout, block: &[u8], blocks: u64) {
     let name = format!("{} × {} {order:?}", layout.channels, layout.encoding);
     let path = directory.join(format!("{}_{}_{order:?}.tdms", layout.channels, layout.encoding));
     let copy = directory.join("copy.tdms");
