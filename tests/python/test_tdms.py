@@ -79,11 +79,10 @@ def test_scale_unit_waveform_and_account_are_properties(store, tmp_path):
     assert np.array_equal(left.read_data(scaled=False), codes[:, 0])
     assert left.properties["unit_string"] == "V"
     assert np.allclose(left.time_track()[:3], np.arange(3) / 204_800, rtol=1e-15)
-    scan = ask("info", "store:s_a", "--store", store)
     assert file.properties["name"] == "s_a"
     assert json.loads(file.properties["fullbore_account"])["terms"]["written"] == codes.nbytes
     assert file.properties["fullbore_samples"] == 1000
-    assert scan and file["x"].properties["sample_rate"] == "204800"
+    assert file["x"].properties["sample_rate"] == "204800"
     index = TdmsFile.read_metadata(tmp_path / "out.tdms_index")
     assert index["x"]["right"].properties == file["x"]["right"].properties
 
@@ -150,9 +149,11 @@ def test_a_killed_file_is_read_and_repaired(store, tmp_path, layout):
         theirs, ours = columns(path), columns(again)
         assert not is_open(again)
         for channel, name in enumerate(theirs):
-            assert np.array_equal(theirs[name], ours[name])
-            assert len(ours[name]) >= least * CHUNK // 8
-            assert np.array_equal(ours[name], rows[: len(ours[name]), channel])
+            length = len(ours[name])
+            assert length == len(theirs[name]) >= least * CHUNK // 8
+            # npTDMS has no type for a channel without values.
+            assert length == 0 or np.array_equal(ours[name], rows[:length, channel])
+            assert length == 0 or np.array_equal(theirs[name], ours[name])
 
 
 def test_files_of_labview_are_defragmented_without_a_change(tmp_path):
@@ -230,7 +231,7 @@ def test_many_segments_become_few(tmp_path):
         ("text.tdms", "tdms:out.tdms", "no TDMS segment begins at byte 0"),
         ("text.bin", "tdms:out.tdms", "samples are taken from"),
         ("none.tdms", "tdms:out.tdms", "cannot be read"),
-        ("many.tdms", "tdms:many.tdms", "exists"),
+        ("many.tdms", "tdms:many.tdms", "is there already"),
     ],
 )
 def test_what_cannot_be_is_refused_and_leaves_no_file(tmp_path, source, target, word):

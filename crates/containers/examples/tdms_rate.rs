@@ -22,7 +22,7 @@ fn main() {
     let bytes =
         (words.next().map_or(1.0, |it| it.parse::<f64>().expect("it is a number")) * 1e9) as u64;
     let blocks = bytes.div_ceil(BLOCK as u64);
-    let block: Vec<u8> = (0..BLOCK).map(|it| (it * 37 >> 4) as u8).collect();
+    let block: Vec<u8> = (0..BLOCK).map(|it| ((it * 37) >> 4) as u8).collect();
     plain(&directory.join("plain.bin"), &block, blocks);
     for (encoding, channels) in [
         ("ri16_le", 1),
@@ -83,7 +83,7 @@ fn measure(directory: &Path, layout: &SampleLayout, order: TdmsLayout, block: &[
     let samples = GroupSamples::of(&file, None).expect("it has samples");
     let mut reader = GroupReader::new(&file, &samples);
     let mut read = 0;
-    while let Some(rows) = reader.next().expect("it is read") {
+    while let Some(rows) = reader.next_rows().expect("it is read") {
         read += rows.len() as u64;
     }
     assert_eq!(read, bytes);

@@ -207,7 +207,7 @@ impl<'a> GroupReader<'a> {
     }
 
     /// The next samples, of all channels, little-endian; `None` after the last.
-    pub fn next(&mut self) -> Result<Option<&[u8]>, TdmsFileError> {
+    pub fn next_rows(&mut self) -> Result<Option<&[u8]>, TdmsFileError> {
         if self.left == 0 {
             return Ok(None);
         }

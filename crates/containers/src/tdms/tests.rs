@@ -34,14 +34,14 @@ fn read(path: &Path) -> (Vec<u8>, usize) {
     let samples = GroupSamples::of(&file, None).unwrap();
     let mut reader = GroupReader::new(&file, &samples);
     let mut rows = Vec::new();
-    while let Some(more) = reader.next().unwrap() {
+    while let Some(more) = reader.next_rows().unwrap() {
         rows.extend(more);
     }
     (rows, file.contents().segment_count())
 }
 
 fn pattern(bytes: usize) -> Vec<u8> {
-    (0..bytes).map(|it| (it * 31 >> 3) as u8).collect()
+    (0..bytes).map(|it| ((it * 31) >> 3) as u8).collect()
 }
 
 #[test]

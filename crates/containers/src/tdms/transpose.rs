@@ -140,7 +140,7 @@ mod tests {
         for size in [1, 2, 4, 8, 16] {
             for count in [1, 2, 3, 4, 5, 8, 16, 300] {
                 let columns = Columns { size, count, values: 1000 };
-                let rows: Vec<u8> = (0..columns.bytes()).map(|it| (it * 31 >> 3) as u8).collect();
+                let rows: Vec<u8> = (0..columns.bytes()).map(|it| ((it * 31) >> 3) as u8).collect();
                 let mut out = vec![0; columns.bytes()];
                 let cut = 333 * columns.row_bytes();
                 columns.put(&rows[..cut], &mut out, 0);

@@ -190,7 +190,7 @@ impl TdmsExport {
             Opening { scan: &scan, stream: &samples.group, layout: &layout, start: samples.start };
         let mut writer = self.format.create(path, &opening).map_err(failed)?;
         let mut reader = GroupReader::new(file, samples);
-        while let Some(rows) = reader.next()? {
+        while let Some(rows) = reader.next_rows()? {
             recoder.recode(rows, |samples| writer.append(samples)).map_err(failed)?;
             tell(ExportEvent::Written { bytes: rows.len() as u64 });
         }
