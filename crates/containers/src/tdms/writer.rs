@@ -159,8 +159,9 @@ impl TdmsWriter {
         self.channels.iter().map(entry).collect()
     }
 
+    /// True if the raw data says so. One channel is both, and readers are faster if it is contiguous.
     fn is_interleaved(&self) -> bool {
-        self.order == TdmsLayout::Interleaved
+        self.order == TdmsLayout::Interleaved && self.channels.len() > 1
     }
 
     /// The header of a segment of raw chunks of this many rows. The first describes everything.
