@@ -8,6 +8,7 @@ use fullbore_formats::samples::decode::DoesNotFit;
 
 use crate::numpy::{self, NumpyWriter};
 use crate::sigmf::{self, SigmfWriter};
+use crate::tdms::{self, TdmsLayout, TdmsWriter};
 #[cfg(feature = "hdf5")]
 use crate::{DigitalRfOptions, digital_rf};
 use crate::{Opening, Recoder, SampleType, SampleWriter};
@@ -25,6 +26,8 @@ pub enum SampleFormat {
         /// True if the metadata has the SHA-512 of the samples.
         hash: bool,
     },
+    /// A file of LabVIEW, and its index.
+    Tdms(TdmsLayout),
 }
 
 impl SampleFormat {
@@ -35,6 +38,7 @@ impl SampleFormat {
             #[cfg(feature = "hdf5")]
             Self::DigitalRf(DigitalRfOptions::default()),
             Self::Sigmf { hash: true },
+            Self::Tdms(TdmsLayout::Contiguous),
         ]
     }
 
@@ -45,6 +49,7 @@ impl SampleFormat {
             #[cfg(feature = "hdf5")]
             Self::DigitalRf(_) => "drf",
             Self::Sigmf { .. } => "sigmf",
+            Self::Tdms(_) => "tdms",
         }
     }
 
@@ -55,6 +60,7 @@ impl SampleFormat {
             #[cfg(feature = "hdf5")]
             Self::DigitalRf(_) => &[],
             Self::Sigmf { .. } => &[sigmf::META, sigmf::DATA],
+            Self::Tdms(_) => &[".tdms"],
         }
     }
 
@@ -83,6 +89,10 @@ impl SampleFormat {
             Self::Numpy | Self::Sigmf { .. } => {
                 Recoder::encoding(from, wanted.unwrap_or(SampleType::F32))
             }
+            Self::Tdms(_) => match wanted.or(SampleType::of_packed(from)) {
+                Some(wanted) => Recoder::encoding(from, wanted),
+                None => Ok(from),
+            },
         }
     }
 
@@ -93,6 +103,7 @@ impl SampleFormat {
             #[cfg(feature = "hdf5")]
             Self::DigitalRf(_) => vec![path.to_owned()],
             Self::Sigmf { .. } => vec![sigmf::data_of(path), sigmf::meta_of(path)],
+            Self::Tdms(_) => vec![path.to_owned(), tdms::index_of(path)],
         }
     }
 
@@ -115,6 +126,7 @@ impl SampleFormat {
                 Ok(Box::new(digital_rf::DigitalRfWriter::create(path, opening, options)?))
             }
             Self::Sigmf { hash } => Ok(Box::new(SigmfWriter::create(path, opening, hash)?)),
+            Self::Tdms(order) => Ok(Box::new(TdmsWriter::create(path, opening, order)?)),
         }
     }
 
@@ -122,7 +134,7 @@ impl SampleFormat {
     pub fn list_of(self, path: &Path) -> Option<PathBuf> {
         match self {
             Self::Sigmf { .. } => Some(sigmf::collection_of(path)),
-            Self::Numpy => None,
+            Self::Numpy | Self::Tdms(_) => None,
             #[cfg(feature = "hdf5")]
             Self::DigitalRf(_) => None,
         }
@@ -132,7 +144,7 @@ impl SampleFormat {
     pub fn list(self, path: &Path, streams: &[PathBuf]) -> io::Result<()> {
         match self {
             Self::Sigmf { .. } => sigmf::write_collection(path, streams),
-            Self::Numpy => Ok(()),
+            Self::Numpy | Self::Tdms(_) => Ok(()),
             #[cfg(feature = "hdf5")]
             Self::DigitalRf(_) => Ok(()),
         }
@@ -145,14 +157,14 @@ mod tests {
 
     #[test]
     fn a_target_is_named_by_scheme_or_ending() {
-        let of = |target| {
-            SampleFormat::of_target(target).map(|(format, path)| (format.scheme(), path))
-        };
+        let of =
+            |target| SampleFormat::of_target(target).map(|(format, path)| (format.scheme(), path));
         for (target, scheme, path) in [
             ("npy:out", "npy", "out"),
             ("out.npy", "npy", "out.npy"),
             ("sigmf:out", "sigmf", "out"),
             ("out.sigmf-meta", "sigmf", "out.sigmf-meta"),
+            ("out.tdms", "tdms", "out.tdms"),
             #[cfg(feature = "hdf5")]
             ("drf:top/ch", "drf", "top/ch"),
         ] {

@@ -5,6 +5,7 @@
 //!            without      to an encoding              numpy: x.npy and x.npy.json
 //!            headers      that the format has         Digital RF: top/channel/…
 //!                                                     SigMF: x.sigmf-data and x.sigmf-meta
+//!                                                     TDMS: x.tdms and x.tdms_index
 //! ```
 //!
 //! A [`SampleFile`] takes the blocks of one stream, stored or live. Its [`SampleFormat`] creates the writer, which gets the
@@ -23,6 +24,7 @@ pub mod read;
 mod recoder;
 mod sigmf;
 mod target;
+pub mod tdms;
 
 use std::io;
 use std::path::Path;

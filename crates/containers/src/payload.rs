@@ -324,7 +324,8 @@ mod tests {
     fn a_stream_without_samples_is_refused() {
         let block = SampleBlock { first: 0, bytes: &[0; 64], is_fill: &|_| false };
         let layout = SampleLayout::new("ri16_le".parse().unwrap(), 1);
-        let vita49 = Framing { format: &Format::Packets { kind: PacketKind::Vita49 }, ..raw(64, &layout) };
+        let vita49 =
+            Framing { format: &Format::Packets { kind: PacketKind::Vita49 }, ..raw(64, &layout) };
         let refused = |framing: &Framing<'_>| match Payloads::of(framing, &block) {
             Err(error) => error.to_string(),
             Ok(_) => panic!("{framing:?}"),

@@ -100,6 +100,15 @@ impl SampleType {
         }
     }
 
+    /// The smallest integers for packed codes; `None` of values that have bytes of their own.
+    pub(crate) fn of_packed(from: Encoding) -> Option<Self> {
+        match from.code {
+            Code::Offset { bits: 16 } => Some(Self::I16),
+            Code::Offset { .. } | Code::SignMagnitude => Some(Self::I8),
+            Code::Signed { .. } | Code::Unsigned { .. } | Code::Float { .. } => None,
+        }
+    }
+
     fn of(code: Code) -> Option<Self> {
         [Self::I8, Self::I16, Self::I32, Self::F32].into_iter().find(|it| it.code() == code)
     }

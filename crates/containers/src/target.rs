@@ -10,6 +10,7 @@ use fullbore_core::endpoint::{Endpoint, Error, Parameter, Query};
 
 #[cfg(feature = "hdf5")]
 use crate::DigitalRfOptions;
+use crate::tdms::TdmsLayout;
 use crate::{SampleFormat, SampleOptions, sigmf};
 
 /// The time between two syncs, unless the user gives another.
@@ -44,6 +45,17 @@ impl SampleTarget {
         VALUES,
         FLUSH_EVERY,
         row("hash", "false", "the SHA-512 of the samples in the metadata (default), or none"),
+    ];
+
+    /// The parameters of a TDMS file.
+    pub const TDMS: &'static [Parameter] = &[
+        VALUES,
+        FLUSH_EVERY,
+        row(
+            "layout",
+            "interleaved",
+            "`contiguous` channels in raw chunks (default), or `interleaved`",
+        ),
     ];
 
     /// The parameters of a channel of Digital RF.
@@ -82,6 +94,11 @@ impl SampleTarget {
                 let hash = query.value("hash", flag)?.unwrap_or(true);
                 Self::of_query(SampleFormat::Sigmf { hash }, sigmf::base_of(&path), &query)
             }
+            SampleFormat::Tdms(_) => {
+                let query = Query::new(&endpoint, Self::TDMS)?;
+                let layout = query.value("layout", tdms_layout)?.unwrap_or_default();
+                Self::of_query(SampleFormat::Tdms(layout), path, &query)
+            }
         }
     }
 
@@ -97,6 +114,14 @@ impl SampleTarget {
 /// `true` or `false`.
 fn flag(text: &str) -> Result<bool, String> {
     text.parse().map_err(|_| "it is true or false".to_owned())
+}
+
+fn tdms_layout(text: &str) -> Result<TdmsLayout, String> {
+    match text {
+        "contiguous" => Ok(TdmsLayout::Contiguous),
+        "interleaved" => Ok(TdmsLayout::Interleaved),
+        _ => Err("it is contiguous or interleaved".to_owned()),
+    }
 }
 
 /// The options of a channel.
@@ -141,7 +166,9 @@ mod tests {
         assert!(refused("npy:x?flush=0").contains("10ms to 3600s"));
         assert!(refused("npy:x?existing=append").contains("as, flush"));
         assert!(refused("npy:x?as=i8&as=i16").contains("as"));
-        assert!(refused("sigmf:x?hash=maybe").contains("hash=false"));
+        assert!(refused("sigmf:x?hash=maybe").contains("true or false"));
+        assert!(refused("x.tdms?layout=rows").contains("contiguous or interleaved"));
+        assert!(refused("x.tdms?hash=false").contains("as, flush, layout"));
         #[cfg(feature = "hdf5")]
         assert!(refused("drf:x?file=7000").contains("whole number of files"));
     }

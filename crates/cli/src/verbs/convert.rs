@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use clap::Args as ClapArgs;
-use fullbore_containers::{SampleTarget, SampleType};
+use fullbore_containers::{SampleOptions, SampleTarget, SampleType};
 use fullbore_core::container::Hdf5Target;
 use fullbore_core::device::DeviceEnd;
 use fullbore_core::endpoint;
@@ -23,7 +23,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::hint::{explained, with_advice};
 use crate::output::{self, Output};
 use crate::store_arg::StoreArg;
-use crate::verbs::scan_arg;
+use crate::verbs::{convert_tdms, scan_arg};
 
 /// Write a recording into another container.
 ///
@@ -77,6 +77,14 @@ use crate::verbs::scan_arg;
 ///
 ///   fullbore convert store:r1234_no0001 sigmf:out
 ///
+/// tdms:out.tdms is a file of LabVIEW with a group for the stream, and out.tdms_index.
+/// Integers stay integers, with the scale as a property. Channels lie one after the other
+/// in raw chunks of 8 MiB, or, with ?layout=interleaved, sample by sample.
+///
+///   fullbore convert store:r1234_no0001/46220 tdms:out.tdms
+///   fullbore convert file:killed.tdms tdms:whole.tdms         repairs and defragments
+///   fullbore convert 'file:theirs.tdms?group=Measured' npy:out.npy
+///
 /// A block that is missing or damaged ends the conversion, and no file is made. With
 /// --allow-damaged, the file has the others, and its account names what it lacks.
 /// With --follow or ?existing=append, the file keeps what was written before.
@@ -87,17 +95,18 @@ use crate::verbs::scan_arg;
 #[derive(ClapArgs)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
-    /// The recording: store:SCAN, store:SCAN/STREAM, file:DUMP or device:PATH?scan=SCAN.
+    /// The recording: store:SCAN, store:SCAN/STREAM, file:DUMP, file:NAME.tdms or device:PATH?scan=SCAN.
     #[arg(value_name = "FROM")]
     from: String,
     /// The output: an HDF5 file (.h5, .hdf5, .hdf, .he5, .nxs or .nx5), or hdf5:NAME with any name and
-    /// with options, for example hdf5:out?scaled=false&compression=gzip:1; or npy:NAME, sigmf:NAME
+    /// with options, for example hdf5:out?scaled=false&compression=gzip:1; or npy:NAME, sigmf:NAME,
+    /// tdms:NAME, drf:NAME
     /// or pcapng:NAME
     #[arg(value_name = "TO")]
     to: String,
     #[command(flatten)]
     store: StoreArg,
-    /// The type of the values in npy:NAME and sigmf:NAME; default f32, in sigmf:NAME as recorded.
+    /// The type of the values in files of samples; default f32 in npy:NAME, as recorded in the others.
     #[arg(long = "as", value_name = "TYPE")]
     values: Option<Values>,
     /// Continue past damaged and missing blocks.
@@ -140,7 +149,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     if let Some(target) = SampleTarget::parse(&args.to) {
         return samples(&args, target.map_err(explained)?, output);
     }
-    ensure!(args.values.is_none(), "--as is for npy:NAME, drf:NAME and sigmf:NAME");
+    ensure!(args.values.is_none(), "--as is for npy:NAME, drf:NAME, sigmf:NAME and tdms:NAME");
     if DeviceEnd::is_meant(&args.from) {
         let Args { from, to, allow_damaged, quiet, .. } = args;
         return super::device::convert(&from, &to, allow_damaged, quiet, output);
@@ -191,21 +200,28 @@ fn packets(args: &Args, path: &Path, output: Output) -> anyhow::Result<ExitCode>
 
 fn samples(args: &Args, target: SampleTarget, output: Output) -> anyhow::Result<ExitCode> {
     ensure!(!args.follow, "--follow is for HDF5 files: other files of samples are made at once");
-    let SampleTarget { path, options, .. } = target;
+    let mut target = target;
+    if let Some(values) = args.values {
+        target.options.values = Some(values.into());
+    }
     let name = args.from.strip_prefix("store:").unwrap_or(&args.from);
     let parsed = args.from.parse::<endpoint::Endpoint>();
+    let show = |event, shown: &mut ProgressBar| show(event, shown, output, args.quiet);
+    if let Some(from) = parsed.as_ref().ok().filter(|from| from.scheme == "file") {
+        return convert_tdms::run(from, target, show, output);
+    }
     ensure!(
         parsed.as_ref().map_or(true, |from| from.scheme == "store"),
-        "{}: samples are taken from store:SCAN or store:SCAN/STREAM",
+        "{}: samples are taken from store:SCAN, store:SCAN/STREAM or file:NAME.tdms",
         args.from
     );
     let roots = args.store.clone().members()?;
     let Selected { scan, stream } = scan_arg::find(&roots, name)?;
-    let (format, allow_damaged) = (options.format, args.allow_damaged);
-    let values = args.values.map(SampleType::from).or(options.values);
+    let SampleTarget { path, options: SampleOptions { format, values }, .. } = target;
+    let allow_damaged = args.allow_damaged;
     let export = SampleExport { roots, scan, stream, path, format, values, allow_damaged };
     let mut shown = ProgressBar::hidden();
-    let exported = export.run(&mut |event| show(event, &mut shown, output, args.quiet));
+    let exported = export.run(&mut |event| show(event, &mut shown));
     shown.finish_and_clear();
     told(&exported.map_err(explained)?, output)
 }

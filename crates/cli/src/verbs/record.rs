@@ -327,6 +327,7 @@ fn parameters() -> String {
     #[cfg(feature = "hdf5")]
     all.push(target("--to drf:", SampleTarget::DIGITAL_RF));
     all.push(target("--to sigmf:", SampleTarget::SIGMF));
+    all.push(target("--to tdms:", SampleTarget::TDMS));
     all.join("\n")
 }
 

@@ -17,7 +17,8 @@ fn layout() -> SampleLayout {
 fn create(channel: &Path, options: DigitalRfOptions) -> Box<DigitalRfWriter> {
     let layout = layout();
     let start = Some(Tai::from_unix_ns(START));
-    let opening = Opening { scan: "s_a", stream: "x", layout: &layout, start, origin: Origin::default() };
+    let opening =
+        Opening { scan: "s_a", stream: "x", layout: &layout, start, origin: Origin::default() };
     Box::new(DigitalRfWriter::create(channel, &opening, options).unwrap())
 }
 

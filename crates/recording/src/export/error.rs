@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 
 use fullbore_containers::SampleError;
+use fullbore_containers::tdms::TdmsFileError;
 use fullbore_core::hint::Hint;
 use fullbore_core::name::ScanName;
 use fullbore_engine::recorder::RecordError;
@@ -93,6 +94,9 @@ pub enum ExportError {
     /// A file of samples cannot be written.
     #[error(transparent)]
     SampleFile(#[from] SampleError),
+    /// A TDMS file cannot be read.
+    #[error(transparent)]
+    Tdms(#[from] TdmsFileError),
     /// The dump does not exist.
     #[error("{}: there is no such file", path.display())]
     NoDump {
@@ -144,7 +148,8 @@ impl Hint for ExportError {
                 Some("--allow-damaged continues past what cannot be read".into())
             }
             Self::Samples { source, .. } | Self::SampleFile(source) => source.hint(),
-            Self::NoStreams { .. }
+            Self::Tdms(_)
+            | Self::NoStreams { .. }
             | Self::NoStream { .. }
             | Self::NoDump { .. }
             | Self::NoHeader { .. }

@@ -14,6 +14,7 @@ mod losses;
 mod packets;
 mod samples;
 mod stream;
+mod tdms;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -35,6 +36,7 @@ pub use self::error::ExportError;
 pub use self::packets::{ExportedPackets, PacketsOfStream, export_packets};
 pub use self::samples::SampleExport;
 use self::stream::{OnDamage, StreamExport};
+pub use self::tdms::{ConvertedTdms, TdmsExport, TdmsPart};
 use crate::options::target::container_options;
 use crate::outcome::Outcome;
 
