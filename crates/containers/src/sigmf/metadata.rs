@@ -8,7 +8,7 @@ use fullbore_formats::samples::SampleLayout;
 use fullbore_time::Tai;
 use serde::Serialize;
 
-use crate::{Note, Opening, SampleGap};
+use crate::{Ending, Note, Opening, SampleGap};
 
 /// The version of SigMF.
 pub const VERSION: &str = "1.2.6";
@@ -85,6 +85,9 @@ pub struct Global<'a> {
     filled: Option<Filled<'a>>,
     #[serde(rename = "fullbore:account", skip_serializing_if = "Option::is_none")]
     account: Option<&'a Account>,
+    /// What the samples lack, if a write failed.
+    #[serde(rename = "fullbore:lacks", skip_serializing_if = "Option::is_none")]
+    lacks: Option<&'a str>,
 }
 
 impl Facts {
@@ -111,7 +114,7 @@ impl Facts {
         samples: u64,
         sha512: Option<String>,
         filled: Filled<'a>,
-        account: Option<&'a Account>,
+        ending: &Ending<'a>,
     ) -> Global<'a> {
         let rate = layout.sample_rate.map(|rate| rate.hertz());
         Global {
@@ -134,7 +137,8 @@ impl Facts {
             samples,
             layout,
             filled: (!filled.gaps.is_empty()).then_some(filled),
-            account,
+            account: ending.account,
+            lacks: ending.lacks,
         }
     }
 }

@@ -104,6 +104,8 @@ pub struct SigmfWriter {
     fill: Fill,
     /// Gaps after the last capture that there is room for.
     filled: SampleGaps,
+    /// `bytes` and `skipped` at the last sync.
+    synced: (u64, u64),
 }
 
 impl SigmfWriter {
@@ -125,6 +127,7 @@ impl SigmfWriter {
             runs: vec![Run { in_file: 0, in_stream: 0 }],
             fill: Fill::new(opening.layout.encoding),
             filled: SampleGaps::default(),
+            synced: (0, 0),
         };
         File::create_new(meta_of(base))?.write_all(&writer.document(None, &Ending::default()))?;
         if hash {
@@ -190,11 +193,22 @@ impl SigmfWriter {
         let place = |note: &Note| self.place_of(note.sample);
         let filled = Filled { gaps: &self.filled.listed, unlisted: self.filled.unlisted };
         let document = Document::new(
-            self.facts.global(&self.layout, self.samples(), sha512, filled, ending.account),
+            self.facts.global(&self.layout, self.samples(), sha512, filled, ending),
             captures.collect(),
             ending.notes.iter().map(|note| Annotation::new(place(note), note)).collect(),
         );
         document.to_json()
+    }
+
+    /// Goes back to the last sync.
+    fn cut(&mut self) {
+        (self.bytes, self.skipped) = self.synced;
+        let (in_file, in_stream) = (self.in_file(), self.samples());
+        self.runs.retain(|run| run.in_file < in_file);
+        if self.runs.is_empty() {
+            self.runs.push(Run { in_file: 0, in_stream: 0 });
+        }
+        self.filled.cut(in_stream);
     }
 
     /// Replaces the metadata. Returns its length in bytes.
@@ -208,10 +222,16 @@ impl SigmfWriter {
 /// Replaces a file by another with this content, which is durable then.
 fn put(path: &Path, text: &[u8]) -> io::Result<()> {
     let fresh = with_ending(path, ".new");
-    let mut file = File::create(&fresh)?;
-    file.write_all(text)?;
-    file.sync_all()?;
-    std::fs::rename(&fresh, path)?;
+    let write = || {
+        let mut file = File::create(&fresh)?;
+        file.write_all(text)?;
+        file.sync_all()?;
+        std::fs::rename(&fresh, path)
+    };
+    write().inspect_err(|_| {
+        // A part of it takes space that a full disk needs.
+        let _ = std::fs::remove_file(&fresh);
+    })?;
     let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
@@ -251,7 +271,9 @@ impl SampleWriter for SigmfWriter {
     fn sync(&mut self) -> io::Result<()> {
         self.file.flush()?;
         self.file.get_ref().sync_data()?;
-        self.describe(None, &Ending::default()).map(|_| ())
+        self.describe(None, &Ending::default())?;
+        self.synced = (self.bytes, self.skipped);
+        Ok(())
     }
 
     fn finish(mut self: Box<Self>, ending: &Ending<'_>) -> io::Result<Finished> {
@@ -260,6 +282,18 @@ impl SampleWriter for SigmfWriter {
         let sha512 = self.hash.take().map(|hash| hash.finish(self.bytes)).transpose()?;
         let beside = self.describe(sha512, ending)?;
         Ok(Finished { samples: self.samples(), bytes: self.bytes + beside })
+    }
+
+    fn abandon(mut self: Box<Self>, ending: &Ending<'_>) -> io::Result<()> {
+        self.hash = None;
+        self.cut();
+        let file = self.file.get_ref();
+        file.set_len(self.bytes)?;
+        file.sync_all()?;
+        self.describe(None, ending)?;
+        // What could not be written is in the buffer, and must not follow.
+        let _ = self.file.into_parts();
+        Ok(())
     }
 }
 

@@ -121,6 +121,35 @@ fn a_synced_file_has_its_samples_and_captures_and_no_hash() {
 }
 
 #[test]
+fn an_abandoned_file_has_the_samples_and_captures_of_the_last_sync() {
+    let place = tempfile::tempdir().unwrap();
+    let ending = Ending { lacks: Some("the disk is full"), ..Ending::default() };
+    for (name, synced) in [("x", true), ("y", false)] {
+        let base = place.path().join(name);
+        let mut file = create(&base, &layout(), true);
+        file.append_absent(2).unwrap();
+        file.append(&[1; 16]).unwrap();
+        file.append_absent(4).unwrap();
+        if synced {
+            file.sync().unwrap();
+        }
+        file.append(&vec![2; 2 * BUFFER_BYTES]).unwrap();
+        file.append_absent(9).unwrap();
+        file.append(&[3; 8]).unwrap();
+        file.abandon(&ending).unwrap();
+        let (samples, runs, data) = match synced {
+            true => (8, [(0, 2)], vec![1; 16]),
+            false => (0, [(0, 0)], vec![]),
+        };
+        assert_eq!(std::fs::read(data_of(&base)).unwrap(), data);
+        assert_eq!(captures(&base), runs);
+        let told = meta(&base);
+        assert_eq!(told["global"]["fullbore:samples"], samples);
+        assert_eq!(told["global"]["fullbore:lacks"], "the disk is full");
+    }
+}
+
+#[test]
 fn gaps_after_the_last_capture_are_filled_so_that_samples_keep_their_place() {
     let place = tempfile::tempdir().unwrap();
     let base = place.path().join("x");

@@ -30,6 +30,8 @@ pub struct Output {
     end: u64,
     /// The open segment's offset.
     open: Option<u64>,
+    /// The end at the last sync.
+    synced: u64,
 }
 
 impl Output {
@@ -38,7 +40,7 @@ impl Output {
         let file = File::options().read(true).write(true).create_new(true).open(path)?;
         let flags = OFlags::DIRECT.bits() as i32;
         let direct = OpenOptions::new().write(true).custom_flags(flags).open(path).ok();
-        Ok(Self { file, direct, end: 0, open: None })
+        Ok(Self { file, direct, end: 0, open: None, synced: 0 })
     }
 
     /// True while a segment is open.
@@ -94,9 +96,20 @@ impl Output {
         Ok(())
     }
 
-    /// Makes the data survive a power failure.
-    pub fn sync(&self) -> io::Result<()> {
-        self.file.sync_data()
+    /// Closes the open segment, and makes the data survive a power failure.
+    pub fn sync(&mut self) -> io::Result<()> {
+        self.close_segment()?;
+        self.file.sync_data()?;
+        self.synced = self.end;
+        Ok(())
+    }
+
+    /// Removes what follows the last sync. Returns the bytes before it.
+    pub fn cut(&mut self) -> io::Result<u64> {
+        self.open = None;
+        self.file.set_len(self.synced)?;
+        self.end = self.synced;
+        Ok(self.end)
     }
 
     /// Closes the file, writes its index beside it, and makes both durable. Returns the bytes of both.

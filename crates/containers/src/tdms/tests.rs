@@ -103,6 +103,42 @@ fn a_killed_file_has_what_was_synced_and_whole_raw_chunks() {
 }
 
 #[test]
+fn an_abandoned_file_has_the_samples_and_gaps_of_the_last_sync() {
+    let place = tempfile::tempdir().unwrap();
+    let layout = layout("ri32_le", 4);
+    let rows = pattern(16 * 1_200_000);
+    let ending = Ending { lacks: Some("the disk is full"), ..Ending::default() };
+    for (name, synced) in [("x.tdms", true), ("y.tdms", false)] {
+        let path = place.path().join(name);
+        let mut file = writer(&path, &layout, TdmsLayout::Contiguous);
+        if synced {
+            file.append(&rows[..1600]).unwrap();
+            file.append_absent(3).unwrap();
+            file.sync().unwrap();
+        }
+        file.append_absent(5).unwrap();
+        file.append(&rows).unwrap();
+        file.abandon(&ending).unwrap();
+        let found = TdmsFile::open(&path).unwrap();
+        assert!(!found.contents().is_cut() && index_of(&path).exists());
+        let root = found.contents().object(found.contents().find(&ObjectPath::File).unwrap());
+        let text = |name| root.property(name).and_then(Value::as_text);
+        assert_eq!(text("fullbore_lacks"), Some("the disk is full"));
+        let (bytes, gaps) = match synced {
+            true => (103 * 16, r#"[{"first":100,"count":3}]"#),
+            false => (0, "[]"),
+        };
+        assert_eq!(text("fullbore_gaps"), Some(gaps));
+        if synced {
+            let (samples, _) = read(&path);
+            assert_eq!((&samples[..1600], samples.len()), (&rows[..1600], bytes));
+        } else {
+            assert!(GroupSamples::of(&found, None).is_err(), "there are no values");
+        }
+    }
+}
+
+#[test]
 fn big_endian_samples_and_gaps_become_little_endian_values() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("x.tdms");

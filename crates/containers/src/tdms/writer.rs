@@ -39,8 +39,11 @@ pub struct TdmsWriter {
     chunk: AlignedBuffer,
     rows: usize,
     samples: u64,
-    /// The objects of the first segment, until it is written.
-    first: Option<Vec<ObjectEntry>>,
+    /// The samples at the last sync.
+    synced: u64,
+    /// The objects of the first segment, and whether it has begun.
+    first: Vec<ObjectEntry>,
+    has_begun: bool,
     gaps: SampleGaps,
     output: Output,
 }
@@ -119,11 +122,13 @@ impl TdmsWriter {
             chunk: AlignedBuffer::new(columns.bytes()),
             rows: 0,
             samples: 0,
-            first: None,
+            synced: 0,
+            first: Vec::new(),
+            has_begun: false,
             gaps: SampleGaps::default(),
             output: Output::create(path)?,
         };
-        writer.first = Some(writer.described(opening));
+        writer.first = writer.described(opening);
         Ok(writer)
     }
 
@@ -170,7 +175,9 @@ impl TdmsWriter {
         if rows > 0 {
             objects.extend(self.entries(rows));
         }
-        if let Some(mut first) = self.first.take() {
+        if !self.has_begun {
+            self.has_begun = true;
+            let mut first = self.first.clone();
             for entry in &mut first {
                 if let RawIndex::Values(..) = entry.index {
                     entry.index = match rows {
@@ -215,6 +222,21 @@ impl TdmsWriter {
         self.output.segment(&header, &rest)?;
         self.rows = 0;
         Ok(())
+    }
+
+    /// Writes the last segment.
+    fn write_ending(&mut self, ending: &Ending<'_>) -> io::Result<()> {
+        let mut file = ObjectEntry::new(ObjectPath::File)
+            .with("fullbore_samples", Value::U64(self.samples))
+            .with("fullbore_gaps", Value::text(serde_json::to_string(&self.gaps.listed)?))
+            .with("fullbore_gaps_unlisted", Value::U64(self.gaps.unlisted));
+        if let Some(account) = ending.account {
+            file = file.with("fullbore_account", Value::text(serde_json::to_string(account)?));
+        }
+        if let Some(lacks) = ending.lacks {
+            file = file.with("fullbore_lacks", Value::text(lacks));
+        }
+        self.write_rest(file)
     }
 
     fn put_fill(&mut self, rows: usize) {
@@ -300,23 +322,27 @@ impl SampleWriter for TdmsWriter {
     fn sync(&mut self) -> io::Result<()> {
         // The end of the open segment says nothing yet: what follows it may not be whole.
         self.output.close_segment()?;
-        if self.rows > 0 || self.first.is_some() {
+        if self.rows > 0 || !self.has_begun {
             self.write_rest(ObjectEntry::new(ObjectPath::File))?;
         }
-        self.output.sync()
+        self.output.sync()?;
+        self.synced = self.samples;
+        Ok(())
     }
 
     fn finish(mut self: Box<Self>, ending: &Ending<'_>) -> io::Result<Finished> {
-        let mut file = ObjectEntry::new(ObjectPath::File)
-            .with("fullbore_samples", Value::U64(self.samples))
-            .with("fullbore_gaps", Value::text(serde_json::to_string(&self.gaps.listed)?))
-            .with("fullbore_gaps_unlisted", Value::U64(self.gaps.unlisted));
-        if let Some(account) = ending.account {
-            file = file.with("fullbore_account", Value::text(serde_json::to_string(account)?));
-        }
-        self.write_rest(file)?;
+        self.write_ending(ending)?;
         let samples = self.samples;
         let bytes = self.output.finish(&self.path)?;
         Ok(Finished { samples, bytes })
+    }
+
+    fn abandon(mut self: Box<Self>, ending: &Ending<'_>) -> io::Result<()> {
+        self.has_begun = self.output.cut()? > 0;
+        (self.rows, self.samples) = (0, self.synced);
+        self.gaps.cut(self.synced);
+        self.write_ending(ending)?;
+        self.output.finish(&self.path)?;
+        Ok(())
     }
 }
