@@ -9,6 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use fullbore_formats::samples::{SampleLayout, SampleRate};
+use fullbore_formats::vita49::listing::ListedChange;
 use fullbore_time::Tai;
 
 use crate::payload::{Framing, Part, Payloads, SampleBlock};
@@ -51,6 +52,8 @@ pub struct SampleFile {
     /// The time of the first sample, and samples per second.
     start: Tai,
     rate: Option<SampleRate>,
+    /// True if the endpoint states the frequency.
+    is_tuned: bool,
 }
 
 impl SampleFile {
@@ -73,15 +76,36 @@ impl SampleFile {
         let created = options.format.create(path, &opening);
         let writer = created.map_err(|source| failed(path, source))?;
         let path = path.to_owned();
-        Ok(Self { path, payloads, recoder, writer, parts: Vec::new(), bytes: 0, start, rate })
+        let described = purpose.framing.samples.and_then(|samples| samples.frequency_hz);
+        let is_tuned = described.is_some();
+        let mut file = Self {
+            path,
+            payloads,
+            recoder,
+            writer,
+            parts: Vec::new(),
+            bytes: 0,
+            start,
+            rate,
+            is_tuned,
+        };
+        purpose.framing.context.iter().for_each(|change| file.tune(change));
+        Ok(file)
     }
 
-    /// Notes the centre frequency from a time on.
-    pub fn tune(&mut self, time: Tai, hertz: f64) {
+    /// Notes the centre frequency in a change of the context, if it is one of this stream.
+    pub fn tune(&mut self, change: &ListedChange) {
+        if self.is_tuned {
+            return;
+        }
+        let is_own = self.payloads.stream_id().is_some_and(|id| change.stream_id == id);
+        let Some((time, hertz)) = change.time.zip(change.rf_frequency_hz).filter(|_| is_own) else {
+            return;
+        };
         let Some((above, below)) = self.rate.map(SampleRate::ratio) else { return };
         let ns = u128::try_from(time.since(self.start)).unwrap_or(0);
         let sample = ns * u128::from(above) / (u128::from(below) * 1_000_000_000);
-        self.writer.tune(u64::try_from(sample).unwrap_or(u64::MAX), hertz);
+        self.writer.tune(u64::try_from(sample).unwrap_or(u64::MAX), hertz.get());
     }
 
     /// Appends the samples of a block.

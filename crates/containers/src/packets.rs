@@ -24,6 +24,8 @@ const MOST_HELD: usize = 64;
 
 /// The packets of a stream.
 pub struct PacketPayloads {
+    /// The stream id.
+    stream: Option<u32>,
     places: PacketPlaces,
     /// The start of a packet that ends in the next block.
     rest: Vec<u8>,
@@ -57,6 +59,7 @@ impl PacketPayloads {
         let layout = layout(first.stream, described, context)?;
         let length = block.len().min(begin + 4 * usize::from(first.words));
         Ok(Self {
+            stream: first.stream,
             places: PacketPlaces::new(layout, &block[begin..length])?,
             rest: Vec::new(),
             expected: None,
@@ -72,6 +75,11 @@ impl PacketPayloads {
     /// The samples.
     pub fn layout(&self) -> &SampleLayout {
         self.places.layout()
+    }
+
+    /// The stream id, if packets have one.
+    pub fn stream(&self) -> Option<u32> {
+        self.stream
     }
 
     /// The time of the first sample, if packets tell it.

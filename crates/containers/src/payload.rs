@@ -191,6 +191,12 @@ impl Payloads {
         self.packets.as_ref().and_then(|packets| packets.start())
     }
 
+    /// The stream id of packets that have one, as in manifests.
+    pub fn stream_id(&self) -> Option<String> {
+        let id = self.packets.as_ref().and_then(|packets| packets.stream())?;
+        Some(format!("{id:08x}"))
+    }
+
     /// Lists what was held until packets before it have come: the stream has ended.
     pub fn end(&mut self, parts: &mut Vec<Part>) {
         if let Some(packets) = &mut self.packets {

@@ -298,7 +298,7 @@ impl SampleWriter for SigmfWriter {
 
     fn tune(&mut self, sample: u64, hertz: f64) {
         let later = self.tunes.partition_point(|(from, _)| *from <= sample);
-        if self.tunes.len() < MOST_CAPTURES {
+        if self.tunes.len() < MOST_CAPTURES && self.frequency_at(sample) != Some(hertz) {
             self.tunes.insert(later, (sample, hertz));
         }
     }
