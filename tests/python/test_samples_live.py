@@ -88,7 +88,7 @@ def values(path):
         if path.suffix == ".npy":
             return np.load(path).ravel()
         if path.suffix == ".sigmf-meta":
-            return sigmf.fromfile(path).read_samples(autoscale=False).view("<i2").ravel()
+            return sigmf.fromfile(path, autoscale=False).read_samples().ravel()
         (group,) = TdmsFile.read(path).groups()
         return np.stack([channel.read_data(scaled=False) for channel in group.channels()], axis=1).ravel()
     except (OSError, ValueError, sigmf.error.SigMFError):
@@ -186,10 +186,10 @@ def test_a_kill_leaves_the_samples_of_the_last_sync(store, tmp_path):
 
 @pytest.mark.parametrize("name", ["live.npy", "live.sigmf-meta", "live.tdms"])
 def test_a_full_disk_leaves_what_was_synced_and_says_so(tmp_path, memory_disk, name):
-    small, whole = memory_disk("8m"), tmp_path / "whole.npy"
+    small, whole = memory_disk("16m"), tmp_path / "whole.npy"
     live = small / name
     sinks = ("--to", f"{live}?as=i16&flush=10ms", "--to", f"npy:{whole}?as=i16")
-    done = run("record", "pattern:counter?bytes=40MB&samples=ri16_le&name=x", *sinks, "--json", code=FOUND)
+    done = run("record", "pattern:counter?bytes=40MB&rate=100MB/s&samples=ri16_le&name=x", *sinks, "--json", code=FOUND)
     events = [json.loads(line) for line in done.stdout.splitlines()]
     (sealed,) = [event for event in events if event["event"] == "sealed"]
     bad, good = sealed["sinks"]
