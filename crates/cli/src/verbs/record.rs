@@ -107,7 +107,8 @@ use crate::store_arg::StoreArg;
 ///
 ///   fullbore record panda://A panda://B --arm --to hdf5:scan-%d.h5
 ///
-/// To record the samples alone, as an array for numpy (see `fullbore convert --help`):
+/// To record the samples alone, as an array for numpy, or for SigMF, TDMS or Digital RF
+/// (see `fullbore convert --help`):
 ///
 ///   fullbore record 'udp://0.0.0.0:46220?format=vdif' --to 'npy:now.npy?as=i16'
 ///
@@ -203,10 +204,11 @@ pub struct Args {
     /// unfinished blocks of slow streams are saved for `recover`
     #[arg(long, value_name = "TIME", value_parser = crate::verbs::sending::duration)]
     sync: Option<Duration>,
-    /// Record to a device, device:PATH, into a container, for example hdf5:capture-%d.h5 or npy:out.npy, into a plain file,
-    /// file:PATH, to standard output, -, or into one more store, store:DIR[,DIR…]; once for each. Without --store, nothing
-    /// else goes into a store. An HDF5 container takes PandAs and any number of other sources, in the layout of `convert`. A file takes one stream,
-    /// and so does each of several devices (one --to each, or device:A,device:B)
+    /// Record to a device, device:PATH, into a container, for example hdf5:capture-%d.h5, npy:out.npy, sigmf:out,
+    /// tdms:out.tdms or drf:top/channel, into a plain file, file:PATH, to standard output, -, or into one more store,
+    /// store:DIR[,DIR…]; once for each. Without --store, nothing else goes into a store. An HDF5 container takes PandAs and
+    /// any number of other sources, in the layout of `convert`. A file takes one stream, and so does each of several devices
+    /// (one --to each, or device:A,device:B)
     #[arg(long, value_name = "DEVICE|HDF5|FILE|-|STORE")]
     to: Vec<String>,
     /// Send the frames of each stream on while they are recorded, best effort, with what is skipped counted. Stream n goes
