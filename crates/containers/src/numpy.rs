@@ -103,6 +103,7 @@ impl NumpyWriter {
     pub fn create(path: &Path, opening: &Opening<'_>) -> io::Result<Self> {
         let mut file = BufWriter::with_capacity(BUFFER_BYTES, File::create_new(path)?);
         file.write_all(&header(opening.layout, 0))?;
+        file.flush()?;
         Ok(Self {
             path: path.to_owned(),
             scan: opening.scan.to_owned(),
