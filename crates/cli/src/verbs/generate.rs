@@ -21,8 +21,8 @@ use fullbore_linux::stop_handle::StopHandle;
 use fullbore_replay::Progress;
 use fullbore_replay::pace::{CATCH_UP, Waiting};
 use fullbore_simulators::generate::{
-    Burst, Faults, Form, Generator, Pace, PacketForm, PayloadSource, Payloads, Plan, Report, Silence,
-    StreamPlan, Tally, Truth, VdifForm, Vita49Form, at_rate, mark5b_template,
+    Burst, Faults, Form, Generator, Pace, PacketForm, PayloadSource, Payloads, Plan, Report,
+    Silence, StreamPlan, Tally, Truth, VdifForm, Vita49Form, at_rate, mark5b_template,
 };
 use fullbore_time::Tai;
 
@@ -380,11 +380,11 @@ fn plan(args: &Args) -> anyhow::Result<Plan> {
         (Some(path), _) => PayloadSource::Sample(path.clone()),
         (None, None) => PayloadSource::Pattern(args.payload.pattern),
         (None, Some((after, length))) => {
-            let fits = matches!(&form, Form::Packets(it) if it.vita49().is_some_and(|it| it.bits == 16));
+            let fits =
+                matches!(&form, Form::Packets(it) if it.vita49().is_some_and(|it| it.bits == 16));
             ensure!(fits, "--burst is for --format vita49 and difi with samples of 16 bits");
-            let [first, frames] = [after, length].map(|time| {
-                (time.as_secs_f64() * frames_per_second as f64).round() as u64
-            });
+            let [first, frames] = [after, length]
+                .map(|time| (time.as_secs_f64() * frames_per_second as f64).round() as u64);
             PayloadSource::Burst(args.payload.pattern, Burst { first, frames })
         }
     };
@@ -788,6 +788,8 @@ mod tests {
             ("--to udp://[::1]:1 --format difi --threads 0-2", "--threads is not for VITA-49"),
             ("--to udp://[::1]:1 --format difi --frame 1230", "multiples of 4"),
             ("--to udp://[::1]:1 --format vita49 --bits 2", "4 to 16 bits"),
+            ("--to udp://[::1]:1 --burst 1s+1s", "--format vita49"),
+            ("--to udp://[::1]:1 --format difi --burst 1s", "10s+200ms"),
             ("--to udp://[::1]:1 --format vita49 --stream-id xy", "hexadecimal"),
             ("--to udp://[::1]:1 --catch-up 0.5", "never catch up"),
             ("--to udp://[::1]:1 --sample /nowhere.vdif", "/nowhere.vdif"),
