@@ -106,10 +106,10 @@ def test_generated_packets_become_the_payloads_that_they_had_live_and_later(form
     convert(recording, f"sigmf:{tmp_path / 'out'}", store, code=FOUND)
     payloads = payload_of(recording.on_disk().bytes("rx-cafe0002"))
     assert (tmp_path / "out.sigmf-data").read_bytes() == payloads.tobytes()
-    stored = tmp_path / "live-rx-cafe0002.sigmf-data"
+    stored = tmp_path / "live_rx-cafe0002.sigmf-data"
     assert stored.read_bytes() == payloads.tobytes()
-    assert not list(tmp_path.glob("live-rx-context*")), "context has no samples"
-    metas = [json.loads((tmp_path / f"{name}.sigmf-meta").read_text()) for name in ("out", "live-rx-cafe0002")]
+    assert not list(tmp_path.glob("live_rx-context*")), "context has no samples"
+    metas = [json.loads((tmp_path / f"{name}.sigmf-meta").read_text()) for name in ("out", "live_rx-cafe0002")]
     assert metas[0]["captures"] == metas[1]["captures"]
     samples = 250 if form == "difi" else 252
     assert metas[0]["global"]["core:sample_rate"] == 4000 * samples
