@@ -110,7 +110,8 @@ def test_the_tutorial_of_a_digitiser(machine):
     digitiser = machine.starts(page.next("fullbore generate "), until="")
     time.sleep(14)  # two seconds until it begins, and twelve of samples
     machine.types(page.next("fullbore trigger "))
-    recorder.stop()
+    # Few context packets in the last piece show no loss, so the code may be 1.
+    recorder.stop(code=(GOOD, FOUND))
     digitiser.stop()
     machine.types(page.next("fullbore index "))
     found = machine.types(page.next("fullbore find "))

@@ -105,7 +105,7 @@ pub fn layout(
 fn rate_of(hertz: f64) -> Option<SampleRate> {
     let unit = 1u64 << 20;
     let whole = hertz * unit as f64;
-    (whole >= 1.0 && whole < 9e18).then(|| SampleRate::new(whole as u64, unit)).flatten()
+    (1.0..9e18).contains(&whole).then(|| SampleRate::new(whole as u64, unit)).flatten()
 }
 
 /// The samples of a packet.
