@@ -36,8 +36,7 @@ impl Config {
                 // By the XDG specification, a relative path is ignored.
                 let state =
                     variable("XDG_STATE_HOME").map(PathBuf::from).filter(|it| it.is_absolute());
-                let home =
-                    || variable("HOME").map(|home| PathBuf::from(home).join(".local/state"));
+                let home = || variable("HOME").map(|home| PathBuf::from(home).join(".local/state"));
                 state.or_else(home)?.join("fullbore")
             }
         };

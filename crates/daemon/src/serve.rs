@@ -107,11 +107,7 @@ impl Hint for Error {
 }
 
 /// Serves until it is stopped. Recordings go on afterwards. `ready` is called when it listens.
-pub fn serve(
-    config: &Config,
-    stop: &StopHandle,
-    ready: impl FnOnce(&Ready),
-) -> Result<(), Error> {
+pub fn serve(config: &Config, stop: &StopHandle, ready: impl FnOnce(&Ready)) -> Result<(), Error> {
     let address = config.listen;
     if !address.ip().is_loopback() {
         return Err(Error::Open { address });
@@ -129,7 +125,7 @@ pub fn serve(
     let found = Recorders::find(config.program.clone(), store, folder.clone());
     let what = "finding recorders that run";
     let recorders = found.map_err(|source| Error::File { path: folder, what, source })?;
-    let count = recorders.all().len();
+    let count = recorders.all().iter().filter(|it| it.pid.is_some()).count();
     let jobs = Jobs::default();
     let news = status::keep(&config.members, recorders.clone(), jobs.clone());
     let station = Arc::new(Station::new(

@@ -33,10 +33,10 @@ pub struct FailedMember {
 impl Marked {
     /// Of a scan and what was set in it.
     pub fn new(scan: &ScanName, set: &Set) -> Self {
-        let failed = set.failed.iter().map(|(member, why)| FailedMember {
-            member: member.clone(),
-            why: why.clone(),
-        });
+        let failed = set
+            .failed
+            .iter()
+            .map(|(member, why)| FailedMember { member: member.clone(), why: why.clone() });
         Self {
             scan: scan.to_string(),
             marker: set.marker.clone(),

@@ -153,7 +153,9 @@ mod tests {
 
     #[test]
     fn a_wrong_file_is_refused_with_its_line() {
-        let token = |name: &str| format!("[[token]]\nname = '{name}'\nrole = 'viewer'\nsha256 = '{HASH}'\n");
+        let token = |name: &str| {
+            format!("[[token]]\nname = '{name}'\nrole = 'viewer'\nsha256 = '{HASH}'\n")
+        };
         for (text, why) in [
             ("[[token]]\nname = 'a'\nrole = 'god'\n".to_owned(), "line 3"),
             ("tokens = 1".to_owned(), "unknown field `tokens`"),

@@ -36,17 +36,34 @@ fn most_often() -> u32 {
 }
 
 /// Show the state of the station.
-#[utoipa::path(get, path = "/api/v1/status", tag = "status", security(("token" = ["viewer"]), ("cookie" = ["viewer"])),
-    responses((status = 200, body = Status)))]
+#[utoipa::path(
+    get,
+    operation_id = "getStatus",
+    path = "/api/v1/status",
+    tag = "status",
+    security(("token" = ["viewer"]), ("cookie" = ["viewer"])),
+    responses(
+        (status = 200, body = Status),
+    ),
+)]
 pub(super) async fn status(_: Viewer, State(station): Shared) -> Response {
     let text = station.news.borrow().to_string();
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
 /// Follow the state of the station: an event `state` for each change, with the document of `/api/v1/status`.
-#[utoipa::path(get, path = "/api/v1/events", tag = "status", params(Rate),
+#[utoipa::path(
+    get,
+    operation_id = "followEvents",
+    path = "/api/v1/events",
+    tag = "status",
+    params(Rate),
     security(("token" = ["viewer"]), ("cookie" = ["viewer"])),
-    responses((status = 200, body = Status, content_type = "text/event-stream"), (status = 503, body = Problem)))]
+    responses(
+        (status = 200, body = Status, content_type = "text/event-stream"),
+        (status = 503, body = Problem),
+    ),
+)]
 pub(super) async fn follow(
     _: Viewer,
     State(station): Shared,
@@ -61,12 +78,15 @@ pub(super) async fn follow(
     let mut news = station.news.clone();
     news.mark_changed();
     let every = Duration::from_secs(1) / hz;
-    let events = stream::unfold((news, Instant::now(), permit), move |(mut news, next, permit)| async move {
-        sleep_until(next).await;
-        news.changed().await.ok()?;
-        let text: Arc<str> = news.borrow_and_update().clone();
-        let event = Event::default().event("state").data(&*text);
-        Some((Ok::<_, Infallible>(event), (news, Instant::now() + every, permit)))
-    });
+    let events = stream::unfold(
+        (news, Instant::now(), permit),
+        move |(mut news, next, permit)| async move {
+            sleep_until(next).await;
+            news.changed().await.ok()?;
+            let text: Arc<str> = news.borrow_and_update().clone();
+            let event = Event::default().event("state").data(&*text);
+            Some((Ok::<_, Infallible>(event), (news, Instant::now() + every, permit)))
+        },
+    );
     Ok(Sse::new(events).keep_alive(KeepAlive::new()).into_response())
 }

@@ -4,6 +4,7 @@
 use std::sync::{Arc, PoisonError};
 use std::time::{Instant, SystemTime};
 
+use axum::body::to_bytes;
 use axum::extract::{Request, State};
 use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use axum::http::{Method, StatusCode};
@@ -17,6 +18,9 @@ use crate::auth::sessions::csrf_of;
 
 /// The header of writes of a browser.
 pub(super) const CSRF: &str = "x-fullbore-csrf";
+
+/// The longest text of the framework about an error, in bytes.
+const LONGEST_ERROR: usize = 64 << 10;
 
 /// What browsers are told about every answer. The pages load nothing from elsewhere, and have no inline scripts.
 const HEADERS: &[(HeaderName, &str)] = &[
@@ -43,7 +47,7 @@ pub(super) async fn guard(
         Ok(proven) => {
             let who = proven.as_ref().map(|it| it.identity.clone());
             request.extensions_mut().extend(extension(proven));
-            (who, next.run(request).await)
+            (who, as_problem(next.run(request).await).await)
         }
         Err(problem) => (None, problem.into_response()),
     };
@@ -62,6 +66,20 @@ fn extension(proven: Option<Proven>) -> axum::http::Extensions {
     let mut extensions = axum::http::Extensions::new();
     proven.map(|proven| extensions.insert(proven));
     extensions
+}
+
+/// Makes a problem of an error that the framework found, such as a body that is not the expected JSON.
+async fn as_problem(response: Response) -> Response {
+    let status = response.status();
+    let kind = response.headers().get(header::CONTENT_TYPE);
+    let is_one = kind.is_some_and(|kind| kind == "application/problem+json");
+    if is_one || !(status.is_client_error() || status.is_server_error()) {
+        return response;
+    }
+    let body = to_bytes(response.into_body(), LONGEST_ERROR).await.unwrap_or_default();
+    let text = String::from_utf8_lossy(&body).into_owned();
+    let text = if text.is_empty() { "the request was refused".to_owned() } else { text };
+    Problem::new(status, text).into_response()
 }
 
 fn is_safe(method: &Method) -> bool {
@@ -120,10 +138,7 @@ fn token(station: &Station, authorization: &str) -> Result<Proven, Problem> {
 pub(super) fn too_many(wait: std::time::Duration) -> Problem {
     let seconds = wait.as_secs() + 1;
     let why = format!("too many logins failed: try again in {seconds} s");
-    Problem {
-        retry_after: Some(seconds),
-        ..Problem::new(StatusCode::TOO_MANY_REQUESTS, why)
-    }
+    Problem { retry_after: Some(seconds), ..Problem::new(StatusCode::TOO_MANY_REQUESTS, why) }
 }
 
 /// True if this is a name of loopback with the daemon's port.

@@ -12,16 +12,33 @@ use super::who::{Operator, Viewer};
 use crate::jobs::Job;
 
 /// List the jobs: those that run, and the last ones that ended.
-#[utoipa::path(get, path = "/api/v1/jobs", tag = "jobs", security(("token" = ["viewer"]), ("cookie" = ["viewer"])),
-    responses((status = 200, body = [Job])))]
+#[utoipa::path(
+    get,
+    operation_id = "listJobs",
+    path = "/api/v1/jobs",
+    tag = "jobs",
+    security(("token" = ["viewer"]), ("cookie" = ["viewer"])),
+    responses(
+        (status = 200, body = [Job]),
+    ),
+)]
 pub(super) async fn list(_: Viewer, State(station): Shared) -> Json<Vec<Job>> {
     Json(station.jobs.all())
 }
 
 /// Show a job, with its progress or its result.
-#[utoipa::path(get, path = "/api/v1/jobs/{id}", tag = "jobs", params(("id" = String, Path, format = "uuid")),
+#[utoipa::path(
+    get,
+    operation_id = "getJob",
+    path = "/api/v1/jobs/{id}",
+    tag = "jobs",
+    params(("id" = String, Path, format = "uuid")),
     security(("token" = ["viewer"]), ("cookie" = ["viewer"])),
-    responses((status = 200, body = Job), (status = 404, body = Problem)))]
+    responses(
+        (status = 200, body = Job),
+        (status = 404, body = Problem),
+    ),
+)]
 pub(super) async fn show(
     _: Viewer,
     State(station): Shared,
@@ -31,9 +48,18 @@ pub(super) async fn show(
 }
 
 /// Cancel a job.
-#[utoipa::path(delete, path = "/api/v1/jobs/{id}", tag = "jobs", params(("id" = String, Path, format = "uuid")),
+#[utoipa::path(
+    delete,
+    operation_id = "cancelJob",
+    path = "/api/v1/jobs/{id}",
+    tag = "jobs",
+    params(("id" = String, Path, format = "uuid")),
     security(("token" = ["operator"]), ("cookie" = ["operator"])),
-    responses((status = 202, body = Job), (status = 404, body = Problem)))]
+    responses(
+        (status = 202, body = Job),
+        (status = 404, body = Problem),
+    ),
+)]
 pub(super) async fn cancel(
     _: Operator,
     State(station): Shared,

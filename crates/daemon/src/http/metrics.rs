@@ -17,8 +17,17 @@ use crate::recorder::report::{MemberState, StreamState};
 const KIND: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Show the metrics, as OpenMetrics text.
-#[utoipa::path(get, path = "/metrics", tag = "status", security(("token" = ["viewer"]), ("cookie" = ["viewer"])),
-    responses((status = 200, body = String, content_type = "application/openmetrics-text"), (status = 401, body = Problem)))]
+#[utoipa::path(
+    get,
+    operation_id = "getMetrics",
+    path = "/metrics",
+    tag = "status",
+    security(("token" = ["viewer"]), ("cookie" = ["viewer"])),
+    responses(
+        (status = 200, body = String, content_type = "application/openmetrics-text"),
+        (status = 401, body = Problem),
+    ),
+)]
 pub(super) async fn show(_: Viewer, State(station): Shared) -> Response {
     let status: Option<serde_json::Value> = serde_json::from_str(&station.news.borrow()).ok();
     let members = status.as_ref().and_then(|it| it["members"].as_array()).cloned();
@@ -31,19 +40,46 @@ type OfStream = (&'static str, &'static str, &'static str, fn(&StreamState) -> f
 
 /// Metrics of each stream of each recording that runs.
 const STREAMS: &[OfStream] = &[
-    ("fullbore_stream_frames", "counter", "Frames that arrived and have a place", |it| it.frames as f64),
+    ("fullbore_stream_frames", "counter", "Frames that arrived and have a place", |it| {
+        it.frames as f64
+    }),
     ("fullbore_stream_bytes", "counter", "Bytes of these frames", |it| it.bytes as f64),
-    ("fullbore_stream_missing_frames", "counter", "Frames that did not reach this host", |it| it.missing as f64),
-    ("fullbore_stream_overrun_frames", "counter", "Frames that arrived when no block was free", |it| it.overrun as f64),
-    ("fullbore_stream_damaged_frames", "counter", "Frames that failed their own check", |it| it.damaged as f64),
-    ("fullbore_stream_late_frames", "counter", "Frames counted as missing before they came", |it| it.late as f64),
-    ("fullbore_stream_foreign_datagrams", "counter", "Datagrams that are no frames of the stream", |it| it.foreign as f64),
-    ("fullbore_stream_durable_bytes", "gauge", "Bytes of the scan that are safe on disk", |it| it.durable_bytes as f64),
+    ("fullbore_stream_missing_frames", "counter", "Frames that did not reach this host", |it| {
+        it.missing as f64
+    }),
+    (
+        "fullbore_stream_overrun_frames",
+        "counter",
+        "Frames that arrived when no block was free",
+        |it| it.overrun as f64,
+    ),
+    ("fullbore_stream_damaged_frames", "counter", "Frames that failed their own check", |it| {
+        it.damaged as f64
+    }),
+    (
+        "fullbore_stream_late_frames",
+        "counter",
+        "Frames counted as missing before they came",
+        |it| it.late as f64,
+    ),
+    (
+        "fullbore_stream_foreign_datagrams",
+        "counter",
+        "Datagrams that are no frames of the stream",
+        |it| it.foreign as f64,
+    ),
+    ("fullbore_stream_durable_bytes", "gauge", "Bytes of the scan that are safe on disk", |it| {
+        it.durable_bytes as f64
+    }),
     ("fullbore_stream_rate_bytes_per_second", "gauge", "Rate of the stream", |it| it.rate as f64),
     ("fullbore_stream_ring_used_blocks", "gauge", "Blocks in use", |it| it.used_blocks as f64),
-    ("fullbore_stream_ring_high_water_blocks", "gauge", "The most blocks in use at once", |it| it.high_water.0 as f64),
+    ("fullbore_stream_ring_high_water_blocks", "gauge", "The most blocks in use at once", |it| {
+        it.high_water.0 as f64
+    }),
     ("fullbore_stream_ring_blocks", "gauge", "Blocks of the pool", |it| it.high_water.1 as f64),
-    ("fullbore_stream_silent", "gauge", "1 if no frame of it has arrived", |it| f64::from(u8::from(it.silent))),
+    ("fullbore_stream_silent", "gauge", "1 if no frame of it has arrived", |it| {
+        f64::from(u8::from(it.silent))
+    }),
 ];
 
 type OfMember = (&'static str, &'static str, &'static str, fn(&MemberState) -> f64);
@@ -52,9 +88,15 @@ type OfMember = (&'static str, &'static str, &'static str, fn(&MemberState) -> f
 const MEMBERS: &[OfMember] = &[
     ("fullbore_member_written_bytes", "counter", "Bytes written", |it| it.written_bytes as f64),
     ("fullbore_member_rate_bytes_per_second", "gauge", "Rate of writing", |it| it.rate as f64),
-    ("fullbore_member_backlog_bytes", "gauge", "Bytes handed to it and not yet written", |it| it.backlog_bytes as f64),
-    ("fullbore_member_longest_write_seconds", "gauge", "The longest write of a block", |it| it.longest_write_ns as f64 / 1e9),
-    ("fullbore_member_failed", "gauge", "1 if it takes no more data", |it| f64::from(u8::from(it.failure.is_some()))),
+    ("fullbore_member_backlog_bytes", "gauge", "Bytes handed to it and not yet written", |it| {
+        it.backlog_bytes as f64
+    }),
+    ("fullbore_member_longest_write_seconds", "gauge", "The longest write of a block", |it| {
+        it.longest_write_ns as f64 / 1e9
+    }),
+    ("fullbore_member_failed", "gauge", "1 if it takes no more data", |it| {
+        f64::from(u8::from(it.failure.is_some()))
+    }),
 ];
 
 fn text_of(recordings: &[Recording], members: &[serde_json::Value]) -> String {
@@ -91,14 +133,21 @@ fn text_of(recordings: &[Recording], members: &[serde_json::Value]) -> String {
             }
         }
     }
-    head(&mut text, "fullbore_seconds_until_full", "gauge", "Until the disk set is full at this rate");
+    head(
+        &mut text,
+        "fullbore_seconds_until_full",
+        "gauge",
+        "Until the disk set is full at this rate",
+    );
     for (recording, progress) in progress() {
         if let Some(seconds) = progress.seconds_until_full {
             let labels = [("recording", &*recording.id.to_string())];
             line(&mut text, "fullbore_seconds_until_full", &labels, seconds);
         }
     }
-    for (name, key) in [("fullbore_store_free_bytes", "free_bytes"), ("fullbore_store_size_bytes", "total_bytes")] {
+    for (name, key) in
+        [("fullbore_store_free_bytes", "free_bytes"), ("fullbore_store_size_bytes", "total_bytes")]
+    {
         head(&mut text, name, "gauge", "Space of each member of the store");
         for member in members {
             if let (Some(path), Some(bytes)) = (member["path"].as_str(), member[key].as_f64()) {

@@ -142,7 +142,9 @@ pub fn document() -> utoipa::openapi::OpenApi {
     let mut document = api().split_for_parts().1;
     let components = document.components.get_or_insert_default();
     let token = HttpBuilder::new().scheme(HttpAuthScheme::Bearer);
-    let token = token.description(Some("A token of the daemon's file. The scope is the least role.")).build();
+    let token = token
+        .description(Some("A token of the daemon's file. The scope is the least role."))
+        .build();
     components.add_security_scheme("token", SecurityScheme::Http(token));
     let cookie = ApiKeyValue::with_description(
         "fullbore_PORT",

@@ -19,17 +19,35 @@ use crate::recorder::request::StartRequest;
 const UNTIL_ARMED: Duration = Duration::from_secs(30);
 
 /// List the recordings: those that run, and the last ones that ended.
-#[utoipa::path(get, path = "/api/v1/recordings", tag = "recordings", security(("token" = ["viewer"]), ("cookie" = ["viewer"])),
-    responses((status = 200, body = [Recording])))]
+#[utoipa::path(
+    get,
+    operation_id = "listRecordings",
+    path = "/api/v1/recordings",
+    tag = "recordings",
+    security(("token" = ["viewer"]), ("cookie" = ["viewer"])),
+    responses(
+        (status = 200, body = [Recording]),
+    ),
+)]
 pub(super) async fn list(_: Viewer, State(station): Shared) -> Json<Vec<Recording>> {
     Json(station.recorders.all())
 }
 
 /// Start a recording. The answer comes when it is armed: all memory is mapped, and all ports listen.
-#[utoipa::path(post, path = "/api/v1/recordings", tag = "recordings", request_body = StartRequest,
+#[utoipa::path(
+    post,
+    operation_id = "startRecording",
+    path = "/api/v1/recordings",
+    tag = "recordings",
+    request_body = StartRequest,
     security(("token" = ["operator"]), ("cookie" = ["operator"])),
-    responses((status = 201, body = Recording), (status = 400, body = Problem), (status = 409, body = Problem),
-        (status = 422, body = Problem, description = "the recorder refused")))]
+    responses(
+        (status = 201, body = Recording),
+        (status = 400, body = Problem),
+        (status = 409, body = Problem),
+        (status = 422, body = Problem, description = "the recorder refused"),
+    ),
+)]
 pub(super) async fn start(
     _: Operator,
     State(station): Shared,
@@ -41,9 +59,18 @@ pub(super) async fn start(
 }
 
 /// Show a recording.
-#[utoipa::path(get, path = "/api/v1/recordings/{id}", tag = "recordings", params(("id" = String, Path, format = "uuid")),
+#[utoipa::path(
+    get,
+    operation_id = "getRecording",
+    path = "/api/v1/recordings/{id}",
+    tag = "recordings",
+    params(("id" = String, Path, format = "uuid")),
     security(("token" = ["viewer"]), ("cookie" = ["viewer"])),
-    responses((status = 200, body = Recording), (status = 404, body = Problem)))]
+    responses(
+        (status = 200, body = Recording),
+        (status = 404, body = Problem),
+    ),
+)]
 pub(super) async fn show(
     _: Viewer,
     State(station): Shared,
@@ -53,9 +80,19 @@ pub(super) async fn show(
 }
 
 /// Stop a recording: what it holds is written, and its scan is sealed.
-#[utoipa::path(post, path = "/api/v1/recordings/{id}/stop", tag = "recordings",
-    params(("id" = String, Path, format = "uuid")), security(("token" = ["operator"]), ("cookie" = ["operator"])),
-    responses((status = 202, body = Recording), (status = 404, body = Problem), (status = 409, body = Problem)))]
+#[utoipa::path(
+    post,
+    operation_id = "stopRecording",
+    path = "/api/v1/recordings/{id}/stop",
+    tag = "recordings",
+    params(("id" = String, Path, format = "uuid")),
+    security(("token" = ["operator"]), ("cookie" = ["operator"])),
+    responses(
+        (status = 202, body = Recording),
+        (status = 404, body = Problem),
+        (status = 409, body = Problem),
+    ),
+)]
 pub(super) async fn stop(
     _: Operator,
     State(station): Shared,
@@ -67,9 +104,19 @@ pub(super) async fn stop(
 }
 
 /// Abort a recording: what it holds is counted and dropped.
-#[utoipa::path(post, path = "/api/v1/recordings/{id}/abort", tag = "recordings",
-    params(("id" = String, Path, format = "uuid")), security(("token" = ["operator"]), ("cookie" = ["operator"])),
-    responses((status = 202, body = Recording), (status = 404, body = Problem), (status = 409, body = Problem)))]
+#[utoipa::path(
+    post,
+    operation_id = "abortRecording",
+    path = "/api/v1/recordings/{id}/abort",
+    tag = "recordings",
+    params(("id" = String, Path, format = "uuid")),
+    security(("token" = ["operator"]), ("cookie" = ["operator"])),
+    responses(
+        (status = 202, body = Recording),
+        (status = 404, body = Problem),
+        (status = 409, body = Problem),
+    ),
+)]
 pub(super) async fn abort(
     _: Operator,
     State(station): Shared,
@@ -81,10 +128,21 @@ pub(super) async fn abort(
 }
 
 /// Mark the present moment of a recording.
-#[utoipa::path(post, path = "/api/v1/recordings/{id}/marks", tag = "recordings", request_body = MarkRequest,
-    params(("id" = String, Path, format = "uuid")), security(("token" = ["operator"]), ("cookie" = ["operator"])),
-    responses((status = 201, body = Object, description = "as `fullbore mark --json`"), (status = 400, body = Problem),
-        (status = 404, body = Problem), (status = 409, body = Problem)))]
+#[utoipa::path(
+    post,
+    operation_id = "markRecording",
+    path = "/api/v1/recordings/{id}/marks",
+    tag = "recordings",
+    request_body = MarkRequest,
+    params(("id" = String, Path, format = "uuid")),
+    security(("token" = ["operator"]), ("cookie" = ["operator"])),
+    responses(
+        (status = 201, body = Object, description = "as `fullbore mark --json`"),
+        (status = 400, body = Problem),
+        (status = 404, body = Problem),
+        (status = 409, body = Problem),
+    ),
+)]
 pub(super) async fn mark(
     _: Operator,
     State(station): Shared,
@@ -92,7 +150,8 @@ pub(super) async fn mark(
     Json(request): Json<MarkRequest>,
 ) -> Result<(StatusCode, Json<Value>), Problem> {
     let recording = station.recorders.get(id)?;
-    let scan = recording.life.scan.filter(|_| recording.life.phase < crate::recorder::life::Phase::Ended);
+    let scan =
+        recording.life.scan.filter(|_| recording.life.phase < crate::recorder::life::Phase::Ended);
     let scan = scan.ok_or_else(|| {
         Problem::new(StatusCode::CONFLICT, "the recording has no scan now that could be marked")
     })?;

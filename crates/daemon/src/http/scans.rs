@@ -85,9 +85,18 @@ pub(super) struct MarkRequest {
 }
 
 /// List the scans of the store.
-#[utoipa::path(get, path = "/api/v1/scans", tag = "scans", params(Wanted),
+#[utoipa::path(
+    get,
+    operation_id = "listScans",
+    path = "/api/v1/scans",
+    tag = "scans",
+    params(Wanted),
     security(("token" = ["viewer"]), ("cookie" = ["viewer"])),
-    responses((status = 200, body = ScanPage), (status = 400, body = Problem)))]
+    responses(
+        (status = 200, body = ScanPage),
+        (status = 400, body = Problem),
+    ),
+)]
 pub(super) async fn list(
     _: Viewer,
     State(station): Shared,
@@ -114,9 +123,18 @@ fn page(members: &[PathBuf], wanted: &Wanted) -> Result<ScanPage, Problem> {
 }
 
 /// Show a scan: its manifest, its accounts, its markers.
-#[utoipa::path(get, path = "/api/v1/scans/{scan}", tag = "scans", params(("scan" = String, Path)),
+#[utoipa::path(
+    get,
+    operation_id = "getScan",
+    path = "/api/v1/scans/{scan}",
+    tag = "scans",
+    params(("scan" = String, Path)),
     security(("token" = ["viewer"]), ("cookie" = ["viewer"])),
-    responses((status = 200, body = Object, description = "fields of `fullbore info --json`"), (status = 404, body = Problem)))]
+    responses(
+        (status = 200, body = Object, description = "fields of `fullbore info --json`"),
+        (status = 404, body = Problem),
+    ),
+)]
 pub(super) async fn show(
     _: Viewer,
     State(station): Shared,
@@ -142,10 +160,19 @@ pub(super) async fn show(
 }
 
 /// Remove a scan from all members, for good. Refused for scans that are protected or being recorded.
-#[utoipa::path(delete, path = "/api/v1/scans/{scan}", tag = "scans", params(("scan" = String, Path)),
+#[utoipa::path(
+    delete,
+    operation_id = "removeScan",
+    path = "/api/v1/scans/{scan}",
+    tag = "scans",
+    params(("scan" = String, Path)),
     security(("token" = ["admin"]), ("cookie" = ["admin"])),
-    responses((status = 200, body = Object, description = "as `fullbore rm --json`"), (status = 404, body = Problem),
-        (status = 409, body = Problem)))]
+    responses(
+        (status = 200, body = Object, description = "as `fullbore rm --json`"),
+        (status = 404, body = Problem),
+        (status = 409, body = Problem),
+    ),
+)]
 pub(super) async fn remove(
     _: Admin,
     State(station): Shared,
@@ -163,9 +190,18 @@ pub(super) async fn remove(
 }
 
 /// Protect a scan from removal.
-#[utoipa::path(put, path = "/api/v1/scans/{scan}/protection", tag = "scans", params(("scan" = String, Path)),
+#[utoipa::path(
+    put,
+    operation_id = "protectScan",
+    path = "/api/v1/scans/{scan}/protection",
+    tag = "scans",
+    params(("scan" = String, Path)),
     security(("token" = ["admin"]), ("cookie" = ["admin"])),
-    responses((status = 200, body = Object, description = "as `fullbore protect --json`"), (status = 404, body = Problem)))]
+    responses(
+        (status = 200, body = Object, description = "as `fullbore protect --json`"),
+        (status = 404, body = Problem),
+    ),
+)]
 pub(super) async fn protect(
     _: Admin,
     State(station): Shared,
@@ -176,10 +212,18 @@ pub(super) async fn protect(
 }
 
 /// End the protection of a scan.
-#[utoipa::path(delete, path = "/api/v1/scans/{scan}/protection", tag = "scans", params(("scan" = String, Path)),
+#[utoipa::path(
+    delete,
+    operation_id = "releaseScan",
+    path = "/api/v1/scans/{scan}/protection",
+    tag = "scans",
+    params(("scan" = String, Path)),
     security(("token" = ["admin"]), ("cookie" = ["admin"])),
-    responses((status = 200, body = Object, description = "as `fullbore protect --off --json`"),
-        (status = 404, body = Problem)))]
+    responses(
+        (status = 200, body = Object, description = "as `fullbore protect --off --json`"),
+        (status = 404, body = Problem),
+    ),
+)]
 pub(super) async fn release(
     _: Admin,
     State(station): Shared,
@@ -197,10 +241,20 @@ fn set_protection(members: &[PathBuf], scan: &str, on: bool) -> Result<Protected
 }
 
 /// Mark a moment of a scan.
-#[utoipa::path(post, path = "/api/v1/scans/{scan}/marks", tag = "scans", params(("scan" = String, Path)),
-    request_body = MarkRequest, security(("token" = ["operator"]), ("cookie" = ["operator"])),
-    responses((status = 201, body = Object, description = "as `fullbore mark --json`"), (status = 400, body = Problem),
-        (status = 404, body = Problem)))]
+#[utoipa::path(
+    post,
+    operation_id = "markScan",
+    path = "/api/v1/scans/{scan}/marks",
+    tag = "scans",
+    params(("scan" = String, Path)),
+    request_body = MarkRequest,
+    security(("token" = ["operator"]), ("cookie" = ["operator"])),
+    responses(
+        (status = 201, body = Object, description = "as `fullbore mark --json`"),
+        (status = 400, body = Problem),
+        (status = 404, body = Problem),
+    ),
+)]
 pub(super) async fn mark(
     _: Operator,
     State(station): Shared,
@@ -230,9 +284,19 @@ pub(super) fn set_mark(
 }
 
 /// Verify a scan: read every stored byte, and check it. The answer is a job.
-#[utoipa::path(post, path = "/api/v1/scans/{scan}/verify", tag = "scans", params(("scan" = String, Path)),
+#[utoipa::path(
+    post,
+    operation_id = "verifyScan",
+    path = "/api/v1/scans/{scan}/verify",
+    tag = "scans",
+    params(("scan" = String, Path)),
     security(("token" = ["operator"]), ("cookie" = ["operator"])),
-    responses((status = 202, body = Job), (status = 404, body = Problem), (status = 409, body = Problem)))]
+    responses(
+        (status = 202, body = Job),
+        (status = 404, body = Problem),
+        (status = 409, body = Problem),
+    ),
+)]
 pub(super) async fn verify(
     _: Operator,
     State(station): Shared,
@@ -265,8 +329,9 @@ pub(super) fn of_jobs(error: jobs::Error) -> Problem {
 
 /// A scan by its whole name, and its state. A beginning of the name is not enough: what is removed over a network is named.
 fn whole(members: &[PathBuf], scan: &str) -> Result<(ScanName, ScanState), Problem> {
-    let name: ScanName =
-        scan.parse().map_err(|error: fullbore_core::name::Error| Problem::bad_request(error.to_string()))?;
+    let name: ScanName = scan
+        .parse()
+        .map_err(|error: fullbore_core::name::Error| Problem::bad_request(error.to_string()))?;
     let listed = catalogue::list(members)
         .map_err(|error| Problem::of(StatusCode::SERVICE_UNAVAILABLE, &error))?;
     let entry = listed.entries.iter().find(|entry| entry.name == scan);

@@ -48,8 +48,17 @@ pub(super) struct Link {
 }
 
 /// Say who the client is.
-#[utoipa::path(get, path = "/api/v1/session", tag = "session", security(("token" = ["viewer"]), ("cookie" = ["viewer"])),
-    responses((status = 200, body = SessionTold), (status = 401, body = Problem)))]
+#[utoipa::path(
+    get,
+    operation_id = "getSession",
+    path = "/api/v1/session",
+    tag = "session",
+    security(("token" = ["viewer"]), ("cookie" = ["viewer"])),
+    responses(
+        (status = 200, body = SessionTold),
+        (status = 401, body = Problem),
+    ),
+)]
 pub(super) async fn show(Viewer(proven): Viewer) -> Json<SessionTold> {
     let csrf = proven.cookie.as_deref().map(csrf_of);
     let (name, role) = (proven.identity.name.to_string(), proven.identity.role);
@@ -57,8 +66,19 @@ pub(super) async fn show(Viewer(proven): Viewer) -> Json<SessionTold> {
 }
 
 /// Log a browser in: the answer sets its cookie.
-#[utoipa::path(post, path = "/api/v1/session", tag = "session", request_body = Login, security(),
-    responses((status = 201, body = SessionTold), (status = 401, body = Problem), (status = 429, body = Problem)))]
+#[utoipa::path(
+    post,
+    operation_id = "openSession",
+    path = "/api/v1/session",
+    tag = "session",
+    request_body = Login,
+    security(),
+    responses(
+        (status = 201, body = SessionTold),
+        (status = 401, body = Problem),
+        (status = 429, body = Problem),
+    ),
+)]
 pub(super) async fn open(
     State(station): Shared,
     Json(login): Json<Login>,
@@ -86,23 +106,34 @@ fn try_login(station: &Arc<Station>, login: &Login) -> Result<(String, SessionTo
     let Some(identity) = identity else {
         attempts.fail(Instant::now());
         let (what, advice) = match login {
-            Login::Code(_) => {
-                ("the login link was used already, or is too old", "log in with a token, or start the daemon again for a new link: recordings go on")
+            Login::Code(_) => (
+                "the login link was used already, or is too old",
+                "log in with a token, or start the daemon again for a new link: recordings go on",
+            ),
+            Login::Token(_) => {
+                ("the token is not known", "the file of `fullbore serve --tokens` lists the tokens")
             }
-            Login::Token(_) => ("the token is not known", "the file of `fullbore serve --tokens` lists the tokens"),
         };
         return Err(Problem::new(StatusCode::UNAUTHORIZED, what).advise(advice));
     };
-    let opened =
-        sessions.open_session(identity, now).map_err(|error| Problem::internal(&error))?;
+    let opened = sessions.open_session(identity, now).map_err(|error| Problem::internal(&error))?;
     let csrf = Some(csrf_of(&opened.cookie));
     let (name, role) = (opened.identity.name.to_string(), opened.identity.role);
     Ok((opened.cookie, SessionTold { name, role, csrf }))
 }
 
 /// Log out.
-#[utoipa::path(delete, path = "/api/v1/session", tag = "session", security(("token" = ["viewer"]), ("cookie" = ["viewer"])),
-    responses((status = 204), (status = 401, body = Problem)))]
+#[utoipa::path(
+    delete,
+    operation_id = "closeSession",
+    path = "/api/v1/session",
+    tag = "session",
+    security(("token" = ["viewer"]), ("cookie" = ["viewer"])),
+    responses(
+        (status = 204),
+        (status = 401, body = Problem),
+    ),
+)]
 pub(super) async fn close(
     State(station): Shared,
     Viewer(proven): Viewer,
@@ -122,8 +153,17 @@ pub(super) async fn close(
 }
 
 /// Make a login link for another browser.
-#[utoipa::path(post, path = "/api/v1/login-links", tag = "session", security(("token" = ["admin"]), ("cookie" = ["admin"])),
-    responses((status = 201, body = Link), (status = 403, body = Problem)))]
+#[utoipa::path(
+    post,
+    operation_id = "makeLoginLink",
+    path = "/api/v1/login-links",
+    tag = "session",
+    security(("token" = ["admin"]), ("cookie" = ["admin"])),
+    responses(
+        (status = 201, body = Link),
+        (status = 403, body = Problem),
+    ),
+)]
 pub(super) async fn link(
     _: Admin,
     State(station): Shared,

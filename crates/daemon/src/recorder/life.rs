@@ -188,7 +188,9 @@ mod tests {
     use super::*;
 
     fn progress(phase: Said) -> Input {
-        let Some(Report::Progress(progress)) = Report::of_line(PROGRESS.as_bytes()) else { panic!() };
+        let Some(Report::Progress(progress)) = Report::of_line(PROGRESS.as_bytes()) else {
+            panic!()
+        };
         Input::Said(Report::Progress(Progress { phase, ..progress }))
     }
 

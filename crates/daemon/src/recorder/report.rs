@@ -188,7 +188,9 @@ pub(crate) mod tests {
 
     #[test]
     fn a_line_of_progress_is_read() {
-        let Some(Report::Progress(progress)) = Report::of_line(PROGRESS.as_bytes()) else { panic!() };
+        let Some(Report::Progress(progress)) = Report::of_line(PROGRESS.as_bytes()) else {
+            panic!()
+        };
         assert_eq!(progress.scan.to_string(), "s_a");
         assert_eq!((progress.phase, progress.streams[0].lost()), (Said::Recording, 10));
         assert_eq!(progress.members[0].path, "/m0");

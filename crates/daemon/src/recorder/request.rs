@@ -177,7 +177,10 @@ mod tests {
             (r#"{"source":["udp://:1"],"session":"../s","scan":"a"}"#, "session: "),
             (r#"{"source":["udp://:1"],"session":"s","scan":"a/b"}"#, "scan: "),
             (r#"{"source":["udp://:1"],"session":"s","scan":"a","duration":"1\n2"}"#, "duration: "),
-            (r#"{"source":["udp://:1"],"session":"s","scan":"a","to":"file:/x"}"#, "unknown field `to`"),
+            (
+                r#"{"source":["udp://:1"],"session":"s","scan":"a","to":"file:/x"}"#,
+                "unknown field `to`",
+            ),
             (r#"{"source":["udp://:1"],"session":"s","scan":"a","store":"/x"}"#, "unknown field"),
             (r#"{"source":["udp://:1"],"session":"s","scan":"a","keep":"1s"}"#, "unknown field"),
         ] {

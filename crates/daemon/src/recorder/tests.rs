@@ -77,8 +77,13 @@ fn a_recording_is_started_followed_and_stopped() {
 fn the_reason_of_a_refusal_is_returned_and_leaves_nothing() {
     let station = Station::new();
     let daemon = station.daemon();
-    let Err(Error::Refused(complaint)) = daemon.start(request("refused"), PATIENCE) else { panic!() };
-    assert_eq!((complaint.error.as_str(), complaint.advice.as_deref()), ("the port is taken", Some("choose another")));
+    let Err(Error::Refused(complaint)) = daemon.start(request("refused"), PATIENCE) else {
+        panic!()
+    };
+    assert_eq!(
+        (complaint.error.as_str(), complaint.advice.as_deref()),
+        ("the port is taken", Some("choose another"))
+    );
     assert!(daemon.all().is_empty());
     assert_eq!(station.folders(), 0);
 }
