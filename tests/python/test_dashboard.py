@@ -11,7 +11,7 @@ from station import Station, new_source
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="Chromium is not here")
 
 STATE = "document.querySelector('.state strong')?.textContent"
-FRAMES = 300
+FRAMES = 900
 
 # Controls without a name that a screen reader could say, and cells of a table without a heading.
 NAMELESS = """
@@ -99,7 +99,7 @@ def test_a_recording_is_started_and_stopped_by_clicks_and_a_lost_packet_turns_it
         until(page, f"document.querySelector('.running tbody tr')?.textContent.includes('{port}')")
         until(page, "document.querySelector('.running tbody tr').className", "")
         before = page.value("getComputedStyle(document.querySelector('.running tbody td')).color")
-        wire.send(frames[101:200], port)
+        wire.send(frames[101:800], port)
         until(page, "document.querySelector('.running tbody tr').className", "lost")
         assert "1 missing" in page.value("document.querySelector('.running tbody tr').textContent")
         assert "LOST" in page.value("document.title")
@@ -110,7 +110,7 @@ def test_a_recording_is_started_and_stopped_by_clicks_and_a_lost_packet_turns_it
         types(page, text="on source")
         clicks(page, ".running form button")
         until(page, "document.querySelector('[name=text]').value", "")
-        wire.send(frames[200:], port)
+        wire.send(frames[800:], port)
         until(page, "document.querySelectorAll('.running tbody td')[2].textContent", str(FRAMES - 1))
         assert page.value(NAMELESS) == [] and page.value(FAINT) == []
         clicks(page, "button.stop")
@@ -118,7 +118,7 @@ def test_a_recording_is_started_and_stopped_by_clicks_and_a_lost_packet_turns_it
         clicks(page, "#confirm-yes")
         until(page, STATE, "IDLE")
         until(page, "document.querySelector('#ended-title + ul').textContent.includes('test_one: ')")
-        assert page.value("document.querySelector('#ended-title + ul').textContent").count("1 of 300 frames") == 1
+        assert page.value("document.querySelector('#ended-title + ul').textContent").count("1 of 900 frames") == 1
         page.value("location.hash = '#scans'")
         until(page, "document.querySelector('tbody tr')?.textContent.includes('test_one')")
         until(page, "document.querySelector('tbody tr').className", "lost")

@@ -15,7 +15,7 @@ from prometheus_client.openmetrics import parser
 from station import ROLES, SECRETS, Station, new_source
 
 DOCUMENT = json.loads((REPOSITORY / "docs/reference/openapi.json").read_text())
-FRAMES = 300
+FRAMES = 900
 OPERATIONS = [
     (method, path, operation) for path, methods in DOCUMENT["paths"].items() for method, operation in methods.items()
 ]
@@ -80,7 +80,7 @@ def test_several_recordings_run_at_once_and_losses_are_counted(station):
     lossy = station.until(lossy["id"], lambda it: it["progress"]["streams"][0]["missing"] == 7)
     ends = [station.stop(it["id"]) for it in begun]
     assert [it["exit_code"] for it in ends] == [0, 1]
-    assert "7 of 300 frames" in ends[1]["finished"][0]["headline"], ends[1]
+    assert "7 of 900 frames" in ends[1]["finished"][0]["headline"], ends[1]
 
 
 def test_a_recording_goes_on_when_its_daemon_is_killed_and_the_next_one_stops_it(store, tmp_path):
