@@ -10,9 +10,9 @@ import time
 
 import pytest
 import wire
-from fullbore import PATIENCE, REFUSED, REPOSITORY, ask, run
+from fullbore import PATIENCE, REFUSED, REPOSITORY, ask, free_ports, run
 from prometheus_client.openmetrics import parser
-from station import ROLES, SECRETS, Station, new_source
+from station import ROLES, SECRETS, Station, new_source, vdif
 
 DOCUMENT = json.loads((REPOSITORY / "docs/reference/openapi.json").read_text())
 FRAMES = 900
@@ -68,7 +68,7 @@ def test_a_recording_is_started_marked_and_stopped_over_rest(station):
 
 
 def test_several_recordings_run_at_once_and_losses_are_counted(station):
-    sources = [new_source() for _ in range(2)]
+    sources = [(port, vdif(port)) for port in free_ports(2)]
     begun = [station.start(source, f"no{n}") for n, (_, source) in enumerate(sources)]
     frames = wire.run_of_frames(FRAMES)
     wire.send(frames, sources[0][0])

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::Args as ClapArgs;
-use fullbore_core::marker::{Marker, Position, Text};
+use fullbore_core::marker::{Position, Text};
 use fullbore_core::name::ScanName;
 use fullbore_recording::answers::Marked;
 use fullbore_store::catalogue::{self, ScanState};

@@ -12,8 +12,9 @@ use fullbore_core::manifest::Manifest;
 use fullbore_core::marker::{Marker, Text};
 use fullbore_core::name::ScanName;
 use fullbore_recording::answers::{Marked, Protected};
-use fullbore_store::catalogue::{self, Entry, ScanState};
+use fullbore_store::catalogue::{self, Catalogue, Entry, ScanState};
 use fullbore_store::diagnostics::Diagnostic;
+use fullbore_store::inventory::{self, RootError};
 use fullbore_store::markers::{self, Moment};
 use fullbore_store::reader::Scan;
 use fullbore_time::Tai;
@@ -110,8 +111,7 @@ pub(super) async fn list(
 }
 
 fn page(members: &[PathBuf], wanted: &Wanted) -> Result<ScanPage, Problem> {
-    let listed = catalogue::list(members)
-        .map_err(|error| Problem::of(StatusCode::SERVICE_UNAVAILABLE, &error))?;
+    let listed = listed(members)?;
     let mut scans = listed.entries;
     scans.retain(|it| it.name.starts_with(&wanted.prefix) && it.name > wanted.after);
     scans.sort_by(|one, other| one.name.cmp(&other.name));
@@ -327,13 +327,27 @@ pub(super) fn of_jobs(error: jobs::Error) -> Problem {
     }
 }
 
+/// The scans of the store. A store in which nothing was recorded yet has none.
+fn listed(members: &[PathBuf]) -> Result<Catalogue, Problem> {
+    // A directory that could not be read has the error of the system; one that is empty has none.
+    let is_empty = |error: &RootError| error.source.raw_os_error().is_none();
+    match catalogue::list(members) {
+        Ok(listed) => Ok(listed),
+        Err(catalogue::Error::Roots(inventory::Error::Roots { roots }))
+            if roots.iter().all(is_empty) =>
+        {
+            Ok(Catalogue { entries: Vec::new(), failed_roots: Vec::new() })
+        }
+        Err(error) => Err(Problem::of(StatusCode::SERVICE_UNAVAILABLE, &error)),
+    }
+}
+
 /// A scan by its whole name, and its state. A beginning of the name is not enough: what is removed over a network is named.
 fn whole(members: &[PathBuf], scan: &str) -> Result<(ScanName, ScanState), Problem> {
     let name: ScanName = scan
         .parse()
         .map_err(|error: fullbore_core::name::Error| Problem::bad_request(error.to_string()))?;
-    let listed = catalogue::list(members)
-        .map_err(|error| Problem::of(StatusCode::SERVICE_UNAVAILABLE, &error))?;
+    let listed = listed(members)?;
     let entry = listed.entries.iter().find(|entry| entry.name == scan);
     let entry = entry.ok_or_else(|| Problem::not_found(format!("there is no scan {name}")))?;
     Ok((name, entry.state))
