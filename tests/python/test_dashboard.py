@@ -98,6 +98,7 @@ def test_a_recording_is_started_and_stopped_by_clicks_and_a_lost_packet_turns_it
         wire.send(frames[:100], port)
         until(page, f"document.querySelector('.running tbody tr')?.textContent.includes('{port}')")
         until(page, "document.querySelector('.running tbody tr').className", "")
+        assert page.value("document.querySelector('.state').className") == "state recording"
         before = page.value("getComputedStyle(document.querySelector('.running tbody td')).color")
         wire.send(frames[101:800], port)
         until(page, "document.querySelector('.running tbody tr').className", "lost")
@@ -111,7 +112,7 @@ def test_a_recording_is_started_and_stopped_by_clicks_and_a_lost_packet_turns_it
         clicks(page, ".running form button")
         until(page, "document.querySelector('[name=text]').value", "")
         wire.send(frames[800:], port)
-        until(page, "document.querySelectorAll('.running tbody td')[2].textContent", str(FRAMES - 1))
+        until(page, "document.querySelectorAll('.running tbody td')[4].textContent", str(FRAMES - 1))
         assert page.value(NAMELESS) == [] and page.value(FAINT) == []
         clicks(page, "button.stop")
         until(page, "document.querySelector('dialog').open")
@@ -146,7 +147,11 @@ def test_the_page_finds_the_restarted_daemon_again(store, tmp_path, browser):
     with Station(store, state, first.port) as second:
         until(page, "document.querySelector('#connection').textContent", "connected")
         until(page, STATE, "RECORDING")
-        until(page, "document.querySelectorAll('.running tbody td')[2].textContent", str(FRAMES))
+        until(page, "document.querySelectorAll('.running tbody td')[4].textContent", str(FRAMES))
+        # A second link in a browser that is logged in already.
+        other = Page(browser, second.ask("POST", "/api/v1/login-links").json["url"], 400)
+        until(other, STATE, "RECORDING")
+        assert other.value("document.querySelector('#problem').textContent") == ""
         # A phone shows the page without moving it sideways.
         assert page.value("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
         (recording,) = second.ask("GET", "/api/v1/recordings").json

@@ -255,6 +255,10 @@ def test_a_browser_logs_in_once_and_writes_with_its_second_value(station):
     csrf = {"X-Fullbore-CSRF": first.json["csrf"]}
     assert link(**csrf, Origin="http://evil.example").status == 403
     assert link(**csrf).status == 201
+    again = station.ask("POST", "/api/v1/session", {"token": SECRETS["viewer"]}, role=None, headers=sent)
+    assert again.status == 201 and again.json["role"] == "viewer"
+    other = {**sent, "Origin": "http://evil.example"}
+    assert station.ask("POST", "/api/v1/session", {"token": SECRETS["viewer"]}, role=None, headers=other).status == 403
     assert station.ask("DELETE", "/api/v1/session", role=None, headers={**sent, **csrf}).status == 204
     assert station.ask("GET", "/api/v1/status", role=None, headers=sent).status == 401
 

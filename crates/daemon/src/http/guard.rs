@@ -19,6 +19,9 @@ use crate::auth::sessions::csrf_of;
 /// The header of writes of a browser.
 pub(super) const CSRF: &str = "x-fullbore-csrf";
 
+/// The address of logins.
+const LOGIN: &str = "/api/v1/session";
+
 /// The longest text of the framework about an error, in bytes.
 const LONGEST_ERROR: usize = 64 << 10;
 
@@ -42,7 +45,9 @@ pub(super) async fn guard(
 ) -> Response {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let writes = !is_safe(&method);
-    let proven = check(&station, &method, request.headers());
+    // Who logs in proves it by the body, whatever session the browser has had.
+    let logs_in = method == Method::POST && path == LOGIN;
+    let proven = check(&station, &method, request.headers(), !logs_in);
     let (who, mut response) = match proven {
         Ok(proven) => {
             let who = proven.as_ref().map(|it| it.identity.clone());
@@ -86,11 +91,12 @@ fn is_safe(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 
-/// Who the client is. `None` if it does not say.
+/// Who the client is, by its token or, unless it logs in, by its cookie. `None` if it does not say.
 fn check(
     station: &Station,
     method: &Method,
     headers: &HeaderMap,
+    by_cookie: bool,
 ) -> Result<Option<Proven>, Problem> {
     let forbidden = |why: &str| Problem::new(StatusCode::FORBIDDEN, why);
     let text = |name: &HeaderName| headers.get(name).map(|it| it.to_str().unwrap_or_default());
@@ -107,9 +113,8 @@ fn check(
     if let Some(authorization) = text(&header::AUTHORIZATION) {
         return token(station, authorization).map(Some);
     }
-    let Some(cookie) = text(&header::COOKIE).and_then(|it| cookie_of(it, port)) else {
-        return Ok(None);
-    };
+    let cookie = text(&header::COOKIE).and_then(|it| cookie_of(it, port));
+    let Some(cookie) = cookie.filter(|_| by_cookie) else { return Ok(None) };
     let sessions = station.sessions.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(identity) = sessions.find(cookie, SystemTime::now()) else { return Ok(None) };
     if !is_safe(method) {

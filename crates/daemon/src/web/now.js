@@ -51,7 +51,7 @@ function summary(big, state, facts, active, status) {
   const phase = order.find((it) => active.some((recording) => recording.phase === it)) ?? "idle";
   const streams = active.flatMap((it) => it.progress?.streams ?? []);
   const gone = streams.reduce((sum, stream) => sum + lost(stream), 0);
-  big.className = `state ${phase}`;
+  big.className = `state ${phase}${gone ? " bad" : ""}`;
   say(state, phase === "idle" ? "IDLE" : WORDS[phase]);
   const full = Math.min(...active.map((it) => it.progress?.seconds_until_full ?? Infinity));
   const free = status.members.reduce((sum, it) => sum + (it.free_bytes ?? 0), 0);
@@ -74,7 +74,7 @@ function section(recording, { act, confirm }, may) {
   const facts = element("dl", { class: "facts" },
     ...Object.entries(fields).map(([name, value]) => element("div", {}, element("dt", {}, name), value)));
   const rows = element("tbody");
-  const warnings = element("ul", { class: "plain wait" });
+  const warnings = element("ul", { class: "warnings wait" });
   const text = element("input", { name: "text", maxlength: 500, required: true, autocomplete: "off" });
   const mark = element("form", {
     onsubmit: (event) => {
@@ -96,7 +96,7 @@ function section(recording, { act, confirm }, may) {
   }, "Stop");
   const node = element("section", { class: "running" }, title, facts,
     element("div", { class: "wide" }, element("table", {},
-      head("Stream", "Rate", "Last minute", "Frames", "Lost", "Ring", "So far"), rows)),
+      head("Stream", "So far", "Lost", "Rate", "Last minute", "Frames", "Ring"), rows)),
     warnings,
     may ? element("div", { class: "actions" }, mark, stop) : "");
   node.update = (it) => {
@@ -121,12 +121,12 @@ function streamRow() {
   curve.setAttribute("preserveAspectRatio", "none");
   curve.setAttribute("aria-hidden", "true");
   curve.append(document.createElementNS("http://www.w3.org/2000/svg", "polyline"));
-  cells[1].append(curve);
+  cells[3].append(curve);
   return element("tr", {}, element("th", { scope: "row" }), ...cells);
 }
 
 function fillStream(row, stream, id) {
-  const [name, speed, curve, frames, gone, ring, soFar] = row.children;
+  const [name, soFar, gone, speed, curve, frames, ring] = row.children;
   const missing = lost(stream);
   row.className = missing ? "lost" : stream.silent ? "silent" : "";
   say(name, stream.name);
