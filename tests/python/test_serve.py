@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -107,6 +108,46 @@ def test_a_recording_goes_on_when_its_daemon_is_killed_and_the_next_one_stops_it
     verified = ask("verify", "test_one", "--store", store)
     assert verified["good"] and verified["recorded"] == 4 * FRAMES
     assert not list(state.glob("station/*/recordings/*"))
+
+
+def test_a_recording_outlives_one_daemon_after_the_other(store, tmp_path):
+    """Daemons are killed at any moment, also while they start; the recorder and its account know nothing of it."""
+    port, source = new_source()
+    state, seed = tmp_path / "state", int(os.environ.get("FULLBORE_SEED", "17"))
+    moments, frames = random.Random(seed), wire.run_of_frames(6 * FRAMES)
+    with Station(store, state) as station:
+        begun = station.start(source)
+        station.kill()
+    for number in range(5):
+        with Station(store, state) as station:
+            wire.send(frames[number * FRAMES : (number + 1) * FRAMES], port)
+            time.sleep(moments.random() / 4)
+            station.kill()
+    with Station(store, state) as last:
+        assert last.told["found"] == 1
+        wire.send(frames[5 * FRAMES :], port)
+        last.until(begun["id"], lambda it: it["progress"] and frames_of(it) == 6 * FRAMES)
+        assert last.stop(begun["id"])["finished"][0]["complete"], seed
+    assert ask("verify", "test_one", "--store", store)["recorded"] == 6 * FRAMES
+
+
+def test_a_recorder_that_is_killed_or_aborted_ends_alone(station):
+    sources = [(port, vdif(port)) for port in free_ports(3)]
+    killed, aborted, whole = (station.start(source, f"no{n}") for n, (_, source) in enumerate(sources))
+    for port, _ in sources:
+        wire.send(wire.run_of_frames(FRAMES), port)
+    for it in (killed, aborted, whole):
+        station.until(it["id"], lambda told: told["progress"] and told["progress"]["durable_bytes"] > 0)
+    os.kill(killed["pid"], signal.SIGKILL)
+    ended = station.until(killed["id"], lambda it: it["phase"] == "ended")
+    assert "signal 9" in ended["complaint"]["error"] and "recover" in ended["complaint"]["advice"]
+    assert ended["exit_code"] is None and ended["finished"] == []
+    assert station.ask("POST", f"/api/v1/recordings/{aborted['id']}/abort", role="operator").status == 202
+    ended = station.until(aborted["id"], lambda it: it["phase"] == "ended")
+    assert ended["exit_code"] == 1 and ended["finished"][0]["scan"] == "test_no1"
+    assert station.stop(whole["id"])["finished"][0]["complete"]
+    states = {it["name"]: it["state"] for it in station.ask("GET", "/api/v1/scans").json["scans"]}
+    assert states == {"test_no0": "unsealed", "test_no1": "aborted", "test_no2": "sealed"}
 
 
 def test_a_recording_that_ends_without_a_daemon_is_sealed_and_found_ended(store, tmp_path):

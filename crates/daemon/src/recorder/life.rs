@@ -61,6 +61,16 @@ pub struct Complaint {
     pub advice: Option<String>,
 }
 
+impl Complaint {
+    /// Of a recorder that was killed.
+    pub fn of_signal(signal: i32) -> Self {
+        Self {
+            error: format!("the recorder was killed by signal {signal}"),
+            advice: Some("`fullbore recover` seals its scan with all durable data".to_owned()),
+        }
+    }
+}
+
 /// A scan that is finished.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct FinishedScan {

@@ -19,6 +19,7 @@ pub mod request;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -292,8 +293,13 @@ impl Recorders {
 
     /// Waits for the end of a recorder that closed its output, and removes its directory.
     fn end(&self, id: Uuid, folder: &Folder, child: Option<Child>) {
+        let mut killed = None;
         let code = match child {
-            Some(mut child) => child.wait().ok().and_then(|status| status.code()),
+            Some(mut child) => {
+                let status = child.wait().ok();
+                killed = status.and_then(|status| status.signal());
+                status.and_then(|status| status.code())
+            }
             None => {
                 let until = Instant::now() + UNTIL_GONE;
                 while folder.process().is_some() && Instant::now() < until {
@@ -302,7 +308,7 @@ impl Recorders {
                 None
             }
         };
-        let complaint = folder.complaint();
+        let complaint = folder.complaint().or(killed.map(Complaint::of_signal));
         if let Err(error) = folder.remove() {
             tracing::warn!(%id, %error, "the directory of an ended recorder stays");
         }

@@ -192,7 +192,7 @@ function endedText(recording) {
   const scans = recording.finished.map((it) => `${it.scan}: ${it.headline}${it.unsealed ? ` (not sealed: ${it.unsealed})` : ""}`);
   if (scans.length) return scans.slice(-3).join("; ");
   const name = `${recording.request.session}_${recording.request.scan}`;
-  return `${name}: ${recording.complaint?.error ?? "ended while no daemon followed it; the page Scans shows its account"}`;
+  return `${name}: ${recording.complaint?.error ?? "ended; the page Scans shows its account"}`;
 }
 
 function startForm({ act }) {
