@@ -3,7 +3,7 @@
 //! ```text
 //! POST /recordings ──► fullbore record … (its own session) ──► named pipe ──► a thread ──► Life
 //!                              ▲                                                            │
-//!                              └── SIGINT, once or twice ◄── stop, abort          state, events, metrics
+//!                              └── SIGINT, and SIGTERM ◄── stop, abort            state, events, metrics
 //! ```
 //!
 //! The daemon may die at any time: the recorder goes on, and the next daemon of the store finds its
@@ -232,13 +232,10 @@ impl Recorders {
                 source: io::ErrorKind::NotFound.into(),
             })?
         };
-        let times = if abort { 2 } else { 1 };
-        for time in 0..times {
-            if time > 0 {
-                // The kernel merges signals of one kind that wait together.
-                thread::sleep(Duration::from_millis(50));
-            }
-            process.signal(Signal::INT).map_err(failed("process takes no signal"))?;
+        // A second request aborts. It is another signal, because the kernel merges those of one kind that wait together.
+        let signals: &[Signal] = if abort { &[Signal::INT, Signal::TERM] } else { &[Signal::INT] };
+        for signal in signals {
+            process.signal(*signal).map_err(failed("process takes no signal"))?;
         }
         self.take(id, Input::Asked);
         self.get(id)
