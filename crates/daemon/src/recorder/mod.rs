@@ -156,12 +156,10 @@ impl Recorders {
             self.lock().remove(&id);
             return Err(error);
         }
-        let until = Instant::now() + patience;
         let starting = |known: &mut BTreeMap<Uuid, Known>| {
             known.get(&id).is_some_and(|it| it.life.phase == Phase::Starting)
         };
-        let left = until.saturating_duration_since(Instant::now());
-        let waited = self.0.changed.wait_timeout_while(self.lock(), left, starting);
+        let waited = self.0.changed.wait_timeout_while(self.lock(), patience, starting);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
         let recording = self.get(id)?;
         match (&recording.life.phase, &recording.life.complaint) {
@@ -214,8 +212,13 @@ impl Recorders {
         command.stdout(folder.open_to_write()?).stderr(folder.errors()?);
         // Only the daemon speaks to systemd.
         command.env_remove("NOTIFY_SOCKET").env_remove("WATCHDOG_USEC");
-        let (child, process) = process::start(&mut command)?;
-        folder.note(&process)?;
+        let (mut child, process) = process::start(&mut command)?;
+        if let Err(error) = folder.note(&process) {
+            // A recorder that no later daemon could end does not stay. The first error is the one that matters.
+            let _ = process.signal(Signal::INT);
+            let _ = child.wait();
+            return Err(error);
+        }
         Ok((child, process, output))
     }
 
