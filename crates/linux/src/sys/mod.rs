@@ -17,5 +17,6 @@ pub mod memory;
 pub mod receive;
 pub mod sched;
 pub mod send;
+pub mod session;
 pub mod tcp;
 pub mod uring;
