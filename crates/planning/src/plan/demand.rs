@@ -1,6 +1,7 @@
 //! What a recording asks of a machine: streams, and their time.
 
-use fullbore_core::endpoint::{PatternSource, UdpSource};
+use fullbore_core::endpoint::UdpSource;
+use fullbore_core::pattern::PatternSource;
 use fullbore_core::units::{ByteRate, ByteSize};
 
 use super::error::Error;

@@ -141,6 +141,33 @@ pub struct RunText {
     pub hash: Option<Hash>,
 }
 
+impl RunText {
+    /// Takes every value that the other one has. A duration replaces scans, and scans a duration.
+    pub fn override_with(&mut self, other: &Self) {
+        if other.duration.is_some() {
+            (self.record, self.pause, self.scans) = (None, None, None);
+        }
+        if other.record.is_some() {
+            self.duration = None;
+        }
+        let text = |mine: &mut Option<String>, other: &Option<String>| {
+            if other.is_some() {
+                mine.clone_from(other);
+            }
+        };
+        text(&mut self.duration, &other.duration);
+        text(&mut self.record, &other.record);
+        text(&mut self.pause, &other.pause);
+        text(&mut self.send, &other.send);
+        text(&mut self.buffer, &other.buffer);
+        self.scans = other.scans.or(self.scans);
+        self.hash = other.hash.or(self.hash);
+        if !other.send_at.is_empty() {
+            self.send_at.clone_from(&other.send_at);
+        }
+    }
+}
+
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 struct SettingsText {

@@ -254,6 +254,34 @@ impl Machine {
         path
     }
 
+    /// Removes limits that a kernel reports twice.
+    ///
+    /// A root port has no link above it, and the lower port of a switch none to its upper one: their files describe the
+    /// link below, which the device there has too. Each second bridge from the root is such a port. A port with several
+    /// functions below it keeps the link, because they share it.
+    pub fn drop_repeated_links(&mut self) {
+        let is_bridge = |node: &Node| matches!(node.kind, NodeKind::RootPort | NodeKind::Switch);
+        let is_repeated = |id: NodeId| {
+            let mut children = self.nodes.iter().filter(|node| node.parent == Some(id));
+            let (first, second) = (children.next(), children.next());
+            let depth = self.up(id).len() - 1;
+            match (first, second) {
+                (_, Some(_)) => false,
+                (None, _) => depth == 0,
+                (Some(child), None) => {
+                    depth == 0
+                        || (depth.is_multiple_of(2) && matches!(child.link, Uplink::Known { .. }))
+                }
+            }
+        };
+        let ports: Vec<NodeId> = (0..self.nodes.len())
+            .filter(|id| is_bridge(&self.nodes[*id]) && is_repeated(*id))
+            .collect();
+        for id in ports {
+            self.nodes[id].link = Uplink::Internal;
+        }
+    }
+
     /// The measured cost of the path, or that of the table.
     pub fn cost(&self) -> Figure {
         self.cpu_per_gb.clone().unwrap_or_else(|| {
