@@ -294,7 +294,7 @@ fn give(
 
 fn complain(finding: &DeviceDiagnostic, output: Output, ends: bool) {
     if !output.json {
-        output::say(format_args!("fullbore: {finding}"));
+        output::note(format_args!("{finding}"));
         if ends {
             output::say("  --allow-damaged continues without it");
         }
