@@ -9,4 +9,5 @@
 
 #![forbid(unsafe_code)]
 
+pub mod doctor;
 pub mod plan;

@@ -9,6 +9,7 @@ pub mod content;
 pub mod convert;
 pub mod demo;
 pub mod device;
+pub mod doctor;
 pub mod generate;
 pub mod info;
 mod live_scan;
@@ -18,6 +19,7 @@ pub mod objects;
 pub mod packets;
 #[cfg(feature = "hdf5")]
 pub mod panda;
+pub mod plan;
 pub mod play;
 pub mod protect;
 pub mod rebuild;

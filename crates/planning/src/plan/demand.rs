@@ -185,7 +185,8 @@ pub fn stream(text: &str, instruments: &[Instrument]) -> Result<TypedStream, Err
 fn endpoint(text: &str) -> Result<TypedStream, Error> {
     let bad = |why: String| Error::Stream { text: text.to_owned(), why };
     let unknown = || {
-        bad("it states no rate: add fps= and frame= (a pattern: rate=), or give the rate itself".to_owned())
+        bad("it states no rate: add fps= and frame= (a pattern: rate=), or give the rate itself"
+            .to_owned())
     };
     if text.starts_with("pattern:") {
         let source = PatternSource::parse(text).map_err(|error| bad(error.to_string()))?;
@@ -193,9 +194,8 @@ fn endpoint(text: &str) -> Result<TypedStream, Error> {
         return Ok(TypedStream { name: None, count: 1, what, at: vec![] });
     }
     let sources = UdpSource::parse(text).map_err(|error| bad(error.to_string()))?;
-    let of = |source: &UdpSource| {
-        source.frames_per_second?.checked_mul(u64::from(source.frame_bytes?))
-    };
+    let of =
+        |source: &UdpSource| source.frames_per_second?.checked_mul(u64::from(source.frame_bytes?));
     let first = sources.first().ok_or_else(unknown)?;
     let what = What::Endpoint {
         rate: ByteRate(of(first).ok_or_else(unknown)?),

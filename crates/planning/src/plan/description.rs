@@ -183,10 +183,18 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn bad(&self, entry: &str, why: impl ToString) -> Error {
-        Error::Description { name: self.name.to_owned(), why: format!("{entry}: {}", why.to_string()) }
+        Error::Description {
+            name: self.name.to_owned(),
+            why: format!("{entry}: {}", why.to_string()),
+        }
     }
 
-    fn rate(&self, entry: &str, text: Option<&String>, source: &str) -> Result<Option<Figure>, Error> {
+    fn rate(
+        &self,
+        entry: &str,
+        text: Option<&String>,
+        source: &str,
+    ) -> Result<Option<Figure>, Error> {
         let Some(text) = text else { return Ok(None) };
         let rate: ByteRate = text.parse().map_err(|error| self.bad(entry, error))?;
         match rate.0 {
@@ -195,7 +203,12 @@ impl Reader<'_> {
         }
     }
 
-    fn size(&self, entry: &str, text: Option<&String>, source: &str) -> Result<Option<Figure>, Error> {
+    fn size(
+        &self,
+        entry: &str,
+        text: Option<&String>,
+        source: &str,
+    ) -> Result<Option<Figure>, Error> {
         let Some(text) = text else { return Ok(None) };
         let size: ByteSize = text.parse().map_err(|error| self.bad(entry, error))?;
         Ok(Some(Figure::new(size.0 as f64, Unit::Bytes, Origin::Given, source)))
@@ -203,7 +216,8 @@ impl Reader<'_> {
 
     fn time(&self, entry: &str, text: Option<&String>) -> Result<Option<f64>, Error> {
         let Some(text) = text else { return Ok(None) };
-        let time: Duration = humantime::parse_duration(text).map_err(|error| self.bad(entry, error))?;
+        let time: Duration =
+            humantime::parse_duration(text).map_err(|error| self.bad(entry, error))?;
         match time.as_secs_f64() {
             seconds if seconds <= LONGEST_S => Ok(Some(seconds)),
             _ => Err(self.bad(entry, format!("{text} is too long"))),
@@ -231,8 +245,10 @@ impl Reader<'_> {
 impl Description {
     /// Reads a description. `name` is for messages.
     pub fn parse(name: &str, text: &str) -> Result<Self, Error> {
-        let description: Self = toml::from_str(text)
-            .map_err(|error| Error::Description { name: name.to_owned(), why: error.to_string() })?;
+        let description: Self = toml::from_str(text).map_err(|error| Error::Description {
+            name: name.to_owned(),
+            why: error.to_string(),
+        })?;
         Ok(description)
     }
 
@@ -447,9 +463,10 @@ fn described(
         return Err(read.bad(&entry, format!("count is 1 to {MOST_STREAMS}")));
     }
     let at = nodes(&entry, &text.at, machine)?;
-    let named = text.instrument.as_ref().or_else(|| {
-        at.first().and_then(|node| machine.nodes[*node].instrument.as_ref())
-    });
+    let named = text
+        .instrument
+        .as_ref()
+        .or_else(|| at.first().and_then(|node| machine.nodes[*node].instrument.as_ref()));
     let (rate, direction, name) = match (&text.rate, named) {
         (Some(rate), _) => {
             let rate = read.rate(&entry, Some(rate), "the description")?;
@@ -464,10 +481,12 @@ fn described(
         (None, None) => return Err(read.bad(&entry, "it needs a rate, or an instrument")),
     };
     let set = match &text.to {
-        Some(name) => Some(machine.sets.iter().position(|set| &set.name == name).ok_or_else(|| {
-            let known = machine.sets.iter().map(|set| set.name.clone()).collect::<Vec<_>>();
-            unknown(&entry, "set of disks", name, &known)
-        })?),
+        Some(name) => {
+            Some(machine.sets.iter().position(|set| &set.name == name).ok_or_else(|| {
+                let known = machine.sets.iter().map(|set| set.name.clone()).collect::<Vec<_>>();
+                unknown(&entry, "set of disks", name, &known)
+            })?)
+        }
         None => None,
     };
     let fifo = at.first().and_then(|node| machine.nodes[*node].fifo);

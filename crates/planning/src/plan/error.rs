@@ -83,7 +83,9 @@ pub enum Error {
 impl Hint for Error {
     fn hint(&self) -> Option<Cow<'static, str>> {
         Some(Cow::Borrowed(match self {
-            Self::NoStream => "give one, such as --stream 8x2Gbit/s, or a description with [[stream]]",
+            Self::NoStream => {
+                "give one, such as --stream 8x2Gbit/s, or a description with [[stream]]"
+            }
             Self::Stream { .. } => {
                 "write [NAME=][Nx]RATE[@PLACE], such as 8x2Gbit/s@ens1, an instrument such as 2xPXIe-5122, or an endpoint"
             }

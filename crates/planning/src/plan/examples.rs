@@ -25,7 +25,10 @@ macro_rules! example {
 
 /// All examples.
 pub const ALL: &[Example] = &[
-    example!("chassis", "digitizer and generator behind one switch of a PXI Express chassis, with the disks"),
+    example!(
+        "chassis",
+        "digitizer and generator behind one switch of a PXI Express chassis, with the disks"
+    ),
     example!("chassis-apart", "the same instruments and disks, each on a link of its own"),
     example!("terabyte", "1 TB of disks at 100 MS/s of 16 bits: hours until it is full"),
     example!("nvme-peak", "an NVMe drive planned by its peak rate"),

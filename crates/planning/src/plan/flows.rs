@@ -98,7 +98,8 @@ fn ends(plan: &Plan, stream: &Stream, all: &mut Flows) {
     }
     let places = stream.at.len();
     for (number, node) in stream.at.iter().enumerate() {
-        let count = stream.count as usize / places + usize::from(number < stream.count as usize % places);
+        let count =
+            stream.count as usize / places + usize::from(number < stream.count as usize % places);
         if count == 0 {
             continue;
         }
@@ -170,14 +171,14 @@ pub fn set_rates_with_peers(plan: &Plan, direction: Direction) -> Vec<f64> {
 
 fn rates(plan: &Plan, direction: Direction, with_peers: bool) -> Vec<f64> {
     let sets = &plan.machine.sets;
-    let writes: Option<Vec<f64>> =
-        sets.iter().map(|set| Some(set.continuous()?.0.value)).collect();
+    let writes: Option<Vec<f64>> = sets.iter().map(|set| Some(set.continuous()?.0.value)).collect();
     let weights = writes.unwrap_or_else(|| vec![1.0; sets.len()]);
     let whole: f64 = weights.iter().sum();
     let mut rates = vec![0.0; sets.len()];
-    let streams = plan.streams.iter().filter(|stream| {
-        stream.direction == direction && (with_peers || !stream.peer)
-    });
+    let streams = plan
+        .streams
+        .iter()
+        .filter(|stream| stream.direction == direction && (with_peers || !stream.peer));
     for stream in streams {
         match stream.set {
             Some(set) => rates[set] += stream.total(),

@@ -161,9 +161,9 @@ impl Link {
     /// A PCI Express link by its rate in GB/s after the encoding, as hwloc reports it.
     pub fn from_hwloc(gigabytes: f64) -> Option<Self> {
         let lanes = [1, 2, 4, 8, 12, 16, 32];
-        let all = [25, 50, 80, 160, 320, 640].into_iter().flat_map(|tenths| {
-            lanes.map(|lanes| Self::Pcie { tenths, lanes, payload: None })
-        });
+        let all = [25, 50, 80, 160, 320, 640]
+            .into_iter()
+            .flat_map(|tenths| lanes.map(|lanes| Self::Pcie { tenths, lanes, payload: None }));
         let off = |link: &Self| (link.raw() / 1e9 / gigabytes - 1.0).abs();
         // Several pairs have about the same rate, as 8 GT/s ×16 and 16 GT/s ×8. The slower lanes are more common.
         all.filter(|link| gigabytes > 0.0 && off(link) < 0.01).min_by_key(|link| match link {
@@ -276,7 +276,8 @@ mod tests {
         assert_eq!(read("8.0 GT/s PCIe", "4").as_deref(), Some("PCIe gen3 x4"));
         assert_eq!(read("8 GT/s", "16").as_deref(), Some("PCIe gen3 x16"));
         assert_eq!(read("2.5 GT/s PCIe", "1\n").as_deref(), Some("PCIe gen1 x1"));
-        for (speed, width) in [("Unknown", "4"), ("8.0 GT/s PCIe", "0"), ("", ""), ("9 GT/s", "4")] {
+        for (speed, width) in [("Unknown", "4"), ("8.0 GT/s PCIe", "0"), ("", ""), ("9 GT/s", "4")]
+        {
             assert_eq!(read(speed, width), None, "{speed}");
         }
     }

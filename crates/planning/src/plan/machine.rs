@@ -336,17 +336,16 @@ mod tests {
             assert_eq!(raid.survives(disks), survives, "{raid:?}");
         }
         assert_eq!(set(Raid::Parity, 5).with_one_more().continuous().unwrap().0.value, 500e6);
-        assert_eq!(set(Raid::StripedMirror, 4).with_one_more().continuous().unwrap().0.value, 200e6);
+        assert_eq!(
+            set(Raid::StripedMirror, 4).with_one_more().continuous().unwrap().0.value,
+            200e6
+        );
     }
 
     #[test]
     fn a_card_is_copied_with_its_network() {
-        let node = |name: &str, kind, parent| Node {
-            name: name.into(),
-            kind,
-            parent,
-            ..Node::default()
-        };
+        let node =
+            |name: &str, kind, parent| Node { name: name.into(), kind, parent, ..Node::default() };
         let mut machine = Machine {
             nodes: vec![
                 node("port", NodeKind::RootPort, None),
@@ -356,7 +355,8 @@ mod tests {
             ..Machine::default()
         };
         let more = machine.add_card_like(2);
-        let names: Vec<&str> = machine.up(more).iter().map(|it| &*machine.nodes[*it].name).collect();
+        let names: Vec<&str> =
+            machine.up(more).iter().map(|it| &*machine.nodes[*it].name).collect();
         assert_eq!(names, ["one more net", "one more nic"]);
     }
 }

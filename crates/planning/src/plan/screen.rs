@@ -66,9 +66,7 @@ fn section<'a>(text: &mut String, title: &str, findings: impl Iterator<Item = &'
 pub fn sentence(finding: &Finding) -> String {
     let mut told = finding.subject.clone();
     if let Some(margin) = finding.margin_percent {
-        // Binary numbers of things have no margin.
-        let margin = report::share(margin / 100.0);
-        told += &format!(", margin {margin}");
+        told += &format!(", margin {}", report::share(margin / 100.0));
     }
     if let Some(because) = &finding.because {
         told += &format!("; {because}");
@@ -101,7 +99,8 @@ fn capacity(text: &mut String, answer: &Answer) {
         let _ = writeln!(text, "\nOne more");
     }
     for variant in &answer.one_more {
-        let full = variant.full_after_s.map(|full| format!("; full after {}", report::seconds(full)));
+        let full =
+            variant.full_after_s.map(|full| format!("; full after {}", report::seconds(full)));
         let _ = writeln!(
             text,
             "  {}: {} ({}{})",

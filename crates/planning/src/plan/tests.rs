@@ -8,8 +8,7 @@ use super::rules::{Finding, Severity, State};
 use super::*;
 
 fn answered(text: &str) -> Answer {
-    let request =
-        Request { description: Some(("test".into(), text.into())), ..Request::default() };
+    let request = Request { description: Some(("test".into(), text.into())), ..Request::default() };
     answer(&Plan::read(&request).unwrap())
 }
 
@@ -111,7 +110,9 @@ fn a_panda_at_sixty_megabytes_fits_its_link() {
 #[test]
 fn small_flows_make_advice_of_warnings() {
     let small = examples::example("chassis").unwrap().text;
-    let small = small.replace("PXIe-5122", "PXIe-8234").replace("duration = \"30min\"", "duration = \"1min\"");
+    let small = small
+        .replace("PXIe-5122", "PXIe-8234")
+        .replace("duration = \"30min\"", "duration = \"1min\"");
     let small = format!("{small}\n[settings]\nsmall-flows = \"1GB/s\"\n");
     let told = answered(&small);
     assert!(all(&told, "R3").iter().all(|it| it.severity == Severity::Info));
@@ -119,7 +120,8 @@ fn small_flows_make_advice_of_warnings() {
 
 #[test]
 fn what_is_not_known_is_never_passed() {
-    let told = answered("[machine]\ncores = 4\n[[stream]]\nrate = \"1GB/s\"\n[run]\nduration = \"1h\"");
+    let told =
+        answered("[machine]\ncores = 4\n[[stream]]\nrate = \"1GB/s\"\n[run]\nduration = \"1h\"");
     assert_eq!(told.verdict, Verdict::NotKnown);
     for id in ["R1", "R8", "R9", "R10"] {
         let found = all(&told, id);
@@ -216,8 +218,16 @@ fn saved(root: &Path) {
         (switch, "0x060400", link("8.0 GT/s PCIe", "8", "16.0 GT/s PCIe", "8")),
         (&format!("{switch}/0000:02:00.0"), "0x060400", link("8 GT/s", "4", "8 GT/s", "8")),
         (&format!("{switch}/0000:02:01.0"), "0x060400", link("2.5 GT/s", "4", "8 GT/s", "8")),
-        (&format!("{switch}/0000:02:00.0/0000:03:00.0"), "0x010802", link("8 GT/s", "4", "8 GT/s", "4")),
-        (&format!("{switch}/0000:02:01.0/0000:04:00.0"), "0x020000", link("2.5 GT/s", "4", "8 GT/s", "8")),
+        (
+            &format!("{switch}/0000:02:00.0/0000:03:00.0"),
+            "0x010802",
+            link("8 GT/s", "4", "8 GT/s", "4"),
+        ),
+        (
+            &format!("{switch}/0000:02:01.0/0000:04:00.0"),
+            "0x020000",
+            link("2.5 GT/s", "4", "8 GT/s", "8"),
+        ),
         ("pci0000:80/0000:80:02.0", "0x060400", link("8 GT/s", "8", "8 GT/s", "8")),
         ("pci0000:80/0000:80:02.0/0000:81:00.0", "0x020000", link("8 GT/s", "8", "8 GT/s", "8")),
         ("pci0000:80/0000:80:02.0/0000:81:00.1", "0x020000", link("8 GT/s", "8", "8 GT/s", "8")),
@@ -268,7 +278,8 @@ fn planned_on(root: &Path, streams: &[&str], text: &str) -> Answer {
     answer(&Plan::read(&request).unwrap())
 }
 
-const DISKS: &str = "[[disks]]\nname = \"d\"\nat = [\"nvme0n1\"]\nwrite = \"1.5GB/s\"\nstall = \"50ms\"\n";
+const DISKS: &str =
+    "[[disks]]\nname = \"d\"\nat = [\"nvme0n1\"]\nwrite = \"1.5GB/s\"\nstall = \"50ms\"\n";
 
 #[test]
 fn the_tree_of_a_saved_machine_names_the_shared_link() {

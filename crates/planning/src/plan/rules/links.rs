@@ -40,7 +40,8 @@ pub fn budget(plan: &Plan, flows: &Flows, loads: &[Load]) -> Vec<Finding> {
     }
     if !flows.unplaced.is_empty() {
         let because = format!("not known: {}", flows.unplaced.join(", "));
-        let advice = "add @PLACE to a stream, as --stream 8x2Gbit/s@ens1, and name disks with --store";
+        let advice =
+            "add @PLACE to a stream, as --stream 8x2Gbit/s@ens1, and name disks with --store";
         findings.push(new("flows without a place".into()).not_known(because, advice));
     }
     findings
@@ -119,7 +120,9 @@ pub fn trained(plan: &Plan, loads: &[Load]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut unknown = Vec::new();
     for (node, load) in plan.machine.nodes.iter().zip(loads) {
-        let Uplink::Known { link: link @ Link::Pcie { .. }, most, origin } = &node.link else { continue };
+        let Uplink::Known { link: link @ Link::Pcie { .. }, most, origin } = &node.link else {
+            continue;
+        };
         if load.fuller().1 <= 0.0 {
             continue;
         }
@@ -140,7 +143,8 @@ pub fn trained(plan: &Plan, loads: &[Load]) -> Vec<Finding> {
     }
     if !unknown.is_empty() {
         unknown.truncate(MOST_NAMED);
-        let because = format!("what both ends of the links of {} can do is not known", unknown.join(", "));
+        let because =
+            format!("what both ends of the links of {} can do is not known", unknown.join(", "));
         let new = Finding::new("R7", "link trained low", Severity::Warning, "links".into());
         findings.push(new.not_known(because, "`lspci -vv` as root shows LnkCap and LnkSta"));
     }

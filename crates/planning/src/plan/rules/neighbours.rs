@@ -40,7 +40,8 @@ pub fn check(plan: &Plan) -> Vec<Finding> {
         let new = |id, rule| Finding::new(id, rule, severity, "switches".into());
         for (id, rule) in [("R2", "own link"), ("R3", "storage alone")] {
             let because = "the places of cards and disks are not known";
-            findings.push(new(id, rule).not_known(because, "describe the machine, or read its sysfs"));
+            findings
+                .push(new(id, rule).not_known(because, "describe the machine, or read its sysfs"));
         }
     }
     findings.push(small_flows(plan, whole, small));
@@ -48,7 +49,8 @@ pub fn check(plan: &Plan) -> Vec<Finding> {
 }
 
 fn small_flows(plan: &Plan, whole: f64, small: bool) -> Finding {
-    let side = |value, origin, source: &str| Side::new(Figure::new(value, Unit::Rate, origin, source));
+    let side =
+        |value, origin, source: &str| Side::new(Figure::new(value, Unit::Rate, origin, source));
     let mut finding = Finding::new("R6", "small flows", Severity::Info, "all streams".into());
     finding.need = Some(side(whole, Origin::Given, "the streams"));
     finding.have = Some(side(plan.settings.small_flows, Origin::Table, "a threshold of 2009"));
@@ -79,13 +81,14 @@ fn streamers(plan: &Plan) -> Vec<Streamer> {
     }
     let written = flows::set_rates_with_peers(plan, Direction::In);
     let read = flows::set_rates_with_peers(plan, Direction::Out);
-    let sets = machine.sets.iter().zip(written.iter().zip(&read)).map(|(set, (write, read))| Streamer {
-        name: format!("the disks `{}`", set.name),
-        nodes: set.at.clone(),
-        is_storage: true,
-        rate: write + read,
-        ..Streamer::default()
-    });
+    let sets =
+        machine.sets.iter().zip(written.iter().zip(&read)).map(|(set, (write, read))| Streamer {
+            name: format!("the disks `{}`", set.name),
+            nodes: set.at.clone(),
+            is_storage: true,
+            rate: write + read,
+            ..Streamer::default()
+        });
     by_device.into_values().chain(sets.filter(|set| set.rate > 0.0)).collect()
 }
 
@@ -189,10 +192,12 @@ impl Shared<'_> {
             let because = "its onboard memory is not known";
             return Some(finding.not_known(because, "give `fifo` of its node in the description"));
         };
-        let bridges = Figure::new(fifo / streamer.rate, Unit::Seconds, Origin::Given, "the description");
+        let bridges =
+            Figure::new(fifo / streamer.rate, Unit::Seconds, Origin::Given, "the description");
         let sum = format!("{} ÷ {}", Unit::Bytes.text(fifo), Unit::Rate.text(streamer.rate));
         let wanted = self.plan.settings.small_buffer_s;
-        let need = Figure::new(wanted, Unit::Seconds, Origin::Assumed, "the threshold small-buffer");
+        let need =
+            Figure::new(wanted, Unit::Seconds, Origin::Assumed, "the threshold small-buffer");
         let finding = finding.compare(Side::new(need), Side::sum(bridges, sum), 0.0);
         Some(finding.advise("put devices with little memory on a switch of their own"))
     }

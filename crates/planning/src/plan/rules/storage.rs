@@ -66,24 +66,30 @@ fn of_set(plan: &Plan, set: &DiskSet, rate: f64, direction: Direction, rule: Fin
             Some(there) => there,
             None => {
                 let because = format!("the continuous write rate of `{}` is not known", set.name);
-                return rule.not_known(because, "`fullbore bench disk` measures it, as does `write` in the description");
+                return rule.not_known(
+                    because,
+                    "`fullbore bench disk` measures it, as does `write` in the description",
+                );
             }
         },
     };
     let sum = match &set.peak {
         Some(peak) if peak.value > rate_there.value => {
             let times = peak.value / rate_there.value;
-            format!("{sum}, continuous; its peak of {peak} is {times:.1} times that, and does not count")
+            format!(
+                "{sum}, continuous; its peak of {peak} is {times:.1} times that, and does not count"
+            )
         }
         _ => format!("{sum}, continuous"),
     };
-    let finding = rule.compare(
-        Side::new(need),
-        Side::sum(rate_there.clone(), sum),
-        plan.settings.headroom,
-    );
+    let finding =
+        rule.compare(Side::new(need), Side::sum(rate_there.clone(), sum), plan.settings.headroom);
     let drains = rate * plan.run.share() <= rate_there.value;
-    if finding.state == State::Broken && direction == Direction::In && plan.run.pause_s > 0.0 && drains {
+    if finding.state == State::Broken
+        && direction == Direction::In
+        && plan.run.pause_s > 0.0
+        && drains
+    {
         return in_pauses(plan, finding, rate, rate_there.value);
     }
     finding.advise("add disks, use faster ones, or record fewer streams")
@@ -181,7 +187,8 @@ fn stall(plan: &Plan) -> Option<Finding> {
     let need = Side::sum(need, sum.join(" + "));
     let rule = Finding::new("R10", "stall buffer", Severity::Error, "block memory".into());
     let Some(memory) = memory(plan) else {
-        let mut finding = rule.not_known("the memory of the machine is not known", "give `memory` of the machine");
+        let mut finding = rule
+            .not_known("the memory of the machine is not known", "give `memory` of the machine");
         finding.need = Some(need);
         return Some(finding);
     };
@@ -194,7 +201,10 @@ fn stall(plan: &Plan) -> Option<Finding> {
                 budget.stall.ms,
                 report::size(budget.bytes as f64)
             );
-            finding.not_known(because, "`fullbore bench disk` measures it, as does `stall` of the disks")
+            finding.not_known(
+                because,
+                "`fullbore bench disk` measures it, as does `stall` of the disks",
+            )
         }
     })
 }
@@ -257,7 +267,8 @@ pub fn volumes(plan: &Plan) -> Vec<Volume> {
 /// R11, if a duration is asked for.
 fn duration(plan: &Plan, volume: &Volume) -> Option<Finding> {
     let recorded = plan.run.recorded_s()?;
-    let need = Figure::new(volume.rate * recorded, Unit::Bytes, Origin::Given, "the streams and the time");
+    let need =
+        Figure::new(volume.rate * recorded, Unit::Bytes, Origin::Given, "the streams and the time");
     let scan = report::seconds(plan.run.record_s?);
     let rate = report::rate(volume.rate);
     let sum = match plan.run.scans {
@@ -267,11 +278,13 @@ fn duration(plan: &Plan, volume: &Volume) -> Option<Finding> {
     let rule = Finding::new("R11", "duration", Severity::Error, volume.name.clone());
     let need = Side::sum(need, sum);
     let Some(capacity) = &volume.capacity else {
-        let mut finding = rule.not_known("the free space is not known", "give `capacity` of the disks");
+        let mut finding =
+            rule.not_known("the free space is not known", "give `capacity` of the disks");
         finding.need = Some(need);
         return Some(finding);
     };
-    let full = volume.full_after_s.map(|seconds| format!("full after {}", report::seconds(seconds)));
+    let full =
+        volume.full_after_s.map(|seconds| format!("full after {}", report::seconds(seconds)));
     let have = Side { sum: full, ..Side::new(capacity.clone()) };
     // A disk may be filled to its end.
     let finding = rule.compare(need, have, 0.0);
