@@ -48,8 +48,9 @@ fn name(cpu: &Path) -> String {
 }
 
 fn governor(cpus: &[PathBuf]) -> Finding {
-    let read = |cpu| Some((cpu, text(&Path::join(cpu, "cpufreq/scaling_governor"))?));
-    let known: Vec<(&PathBuf, String)> = cpus.iter().filter_map(read).collect();
+    let governors = cpus.iter().map(|cpu| (cpu, text(&cpu.join("cpufreq/scaling_governor"))));
+    let known: Vec<(&PathBuf, String)> =
+        governors.filter_map(|(cpu, governor)| Some((cpu, governor?))).collect();
     let Some((_, first)) = known.first() else {
         return Finding::unknown("governor", "processors", "no governor is reported");
     };
