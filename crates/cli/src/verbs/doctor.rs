@@ -16,6 +16,7 @@ use crate::output::{FOUND, GOOD, INCOMPLETE, Output, print, say};
 ///
 ///   fullbore doctor --interface ens1 --store /mnt/d0,/mnt/d1
 ///   fullbore doctor --interface ens1 --fix      change what can be changed, after one question
+///   fullbore doctor --fix --only rmem-max,gro   change these two only
 ///   fullbore doctor --undo                      put everything back
 ///   fullbore doctor --systemd /tmp/files        write a sysctl file and a unit that make it last
 ///
@@ -36,6 +37,9 @@ pub struct Args {
     /// Look at a saved tree with sys and proc instead of this host.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["fix", "undo", "store"])]
     root: Option<PathBuf>,
+    /// Only these checks, by their names in parentheses.
+    #[arg(long, value_name = "CHECK,…", value_delimiter = ',')]
+    only: Vec<String>,
     /// Show what is good, too.
     #[arg(long)]
     all: bool,
@@ -68,7 +72,10 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         interfaces: args.interface.clone(),
         store: args.store.clone(),
     };
-    let report = examine(&host);
+    let mut report = examine(&host);
+    if let Err(name) = report.keep(&args.only) {
+        bail!("there is no check `{name}` here\n  `fullbore doctor --all` shows the names in parentheses");
+    }
     let settings = screen::settings(&report);
     if let Some(directory) = &args.systemd {
         let files = lasting::write(directory, &settings)

@@ -130,6 +130,24 @@ pub struct Report {
     pub findings: Vec<Finding>,
 }
 
+impl Report {
+    /// Keeps the findings with these names, all if there is none. Returns a name that no finding has.
+    pub fn keep(&mut self, names: &[String]) -> Result<(), String> {
+        let is_of = |finding: &Finding, name: &String| finding.id == name.as_str();
+        let unknown = names.iter().find(|name| !self.findings.iter().any(|it| is_of(it, name)));
+        if let Some(unknown) = unknown {
+            return Err(unknown.clone());
+        }
+        self.findings.retain(|it| names.is_empty() || names.iter().any(|name| is_of(it, name)));
+        self.grade = worst(&self.findings);
+        Ok(())
+    }
+}
+
+fn worst(findings: &[Finding]) -> Grade {
+    findings.iter().map(|it| it.grade).max().unwrap_or(Grade::Unknown)
+}
+
 /// Looks at the host, and changes nothing.
 pub fn examine(host: &Host) -> Report {
     let mut findings = network::check(host, cards(host).as_ref());
@@ -140,7 +158,7 @@ pub fn examine(host: &Host) -> Report {
     Report {
         fullbore_doctor: VERSION,
         host: host.roots.proc("sys/kernel/hostname").unwrap_or_else(|| "this host".into()),
-        grade: findings.iter().map(|it| it.grade).max().unwrap_or(Grade::Unknown),
+        grade: worst(&findings),
         findings,
     }
 }

@@ -151,6 +151,16 @@ fn an_empty_tree_is_not_known_and_never_good() {
 }
 
 #[test]
+fn chosen_checks_have_a_grade_of_their_own() {
+    let root = tempfile::tempdir().unwrap();
+    saved(root.path(), false);
+    let mut report = examined(root.path());
+    assert_eq!(report.keep(&["no-such".into()]), Err("no-such".into()));
+    report.keep(&["mtu".into()]).unwrap();
+    assert_eq!((report.findings.len(), report.grade), (1, Grade::Advice));
+}
+
+#[test]
 fn lasting_files_set_the_same_as_fix() {
     let settings = [
         Setting::proc("sys/net/core/rmem_max", 268_435_456),
