@@ -74,7 +74,9 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     };
     let mut report = examine(&host);
     if let Err(name) = report.keep(&args.only) {
-        bail!("there is no check `{name}` here\n  `fullbore doctor --all` shows the names in parentheses");
+        bail!(
+            "there is no check `{name}` here\n  `fullbore doctor --all` shows the names in parentheses"
+        );
     }
     let settings = screen::settings(&report);
     if let Some(directory) = &args.systemd {

@@ -66,7 +66,7 @@ fn mtu(name: &str, mtu: Option<u64>) -> Finding {
         None => Finding::unknown("mtu", name, "the MTU cannot be read"),
         Some(mtu) if mtu >= JUMBO => Finding::new("mtu", name, Grade::Good, format!("MTU {mtu}")),
         Some(mtu) => Finding::new("mtu", name, Grade::Advice, format!("MTU {mtu}"))
-            .cost("packets of 8000 bytes arrive in fragments, or not at all; small packets cost six times the calls (measured: 1312 and 8032 bytes)")
+            .cost("packets of 8000 bytes arrive in fragments, or not at all; packets of 1312 bytes are six times as many")
             .command(format!("ip link set {name} mtu {JUMBO}, on every switch and sender as well")),
     }
 }
@@ -121,7 +121,7 @@ fn gro(cards: Option<&Cards>, name: &str) -> Finding {
         false => (Grade::Advice, "GRO is off"),
     };
     Finding::new("gro", name, grade, found)
-        .cost("receiving costs a fifth more CPU time (measured: 0.244 instead of 0.196 s/GB over loopback)")
+        .cost("receiving costs a quarter more CPU time (measured: 0.244 instead of 0.196 s/GB over loopback)")
         .fix(vec![Setting::Gro { card: name.to_owned(), on: true }])
 }
 
@@ -216,7 +216,7 @@ pub fn kernel(roots: &Roots) -> Vec<Finding> {
             "sys/net/core/rmem_max",
             256 << 20,
             Grade::Problem,
-            "a socket buffer holds less than 50 ms of a stream, so a busy core loses packets; 256 MiB hold a second of 2 Gbit/s",
+            "a socket buffer holds less than 50 ms of a stream, so a busy core loses packets; 256 MiB hold half a second of 2 Gbit/s",
         ),
         number(
             "backlog",

@@ -9,7 +9,7 @@ use super::demand::Stream;
 use super::figure::Figure;
 use super::flows::{Flows, Load, Share, flows, loads};
 use super::instruments::Direction;
-use super::machine::{NodeId, NodeKind, Uplink};
+use super::machine::{DiskSet, NodeId, NodeKind, Uplink};
 use super::rules::{self, Finding, Narrowest, Severity, State, Volume};
 
 /// The version of the document.
@@ -227,7 +227,13 @@ fn variants(plan: &Plan, now: &[Finding]) -> Vec<Variant> {
         more.streams[number].count += 1;
         variants.push(variant(format!("one more stream `{}`", stream.name), &more, now));
     }
-    for (number, set) in plan.machine.sets.iter().enumerate().take(MOST_VARIANTS) {
+    let mut seen: Vec<&DiskSet> = Vec::new();
+    for (number, set) in plan.machine.sets.iter().enumerate() {
+        // A disk more in one of several equal sets changes the same in each.
+        if seen.len() >= MOST_VARIANTS || seen.iter().any(|other| set.is_like(other)) {
+            continue;
+        }
+        seen.push(set);
         let mut more = plan.clone();
         more.machine.sets[number] = set.with_one_more();
         variants.push(variant(format!("one more disk in `{}`", set.name), &more, now));

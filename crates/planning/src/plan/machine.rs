@@ -212,6 +212,15 @@ impl DiskSet {
         f64::from(self.disks.max(1)) / f64::from(self.raid.data_disks(self.disks).max(1))
     }
 
+    /// True if both have the same disks, at different places.
+    pub fn is_like(&self, other: &Self) -> bool {
+        self.disks == other.disks
+            && self.raid == other.raid
+            && self.disk_write == other.disk_write
+            && self.set_write == other.set_write
+            && self.capacity == other.capacity
+    }
+
     /// The same set with one disk more, of the same kind.
     pub fn with_one_more(&self) -> Self {
         let (before, disks) = (self.raid.data_disks(self.disks).max(1), self.disks + 1);

@@ -45,26 +45,52 @@ pub fn screen(answer: &Answer, all: bool) -> String {
 }
 
 fn section<'a>(text: &mut String, title: &str, findings: impl Iterator<Item = &'a Finding>) {
-    for (number, finding) in findings.enumerate() {
-        if number == 0 {
-            let _ = writeln!(text, "\n{title}");
+    let mut groups: Vec<(Vec<&str>, &Finding)> = Vec::new();
+    for finding in findings {
+        match groups.iter_mut().find(|(_, first)| is_alike(first, finding)) {
+            Some((subjects, _)) => subjects.push(&finding.subject),
+            None => groups.push((vec![&finding.subject], finding)),
         }
-        let _ = writeln!(text, "  {} {}: {}", finding.id, finding.rule, sentence(finding));
-        for (word, side) in [("need", &finding.need), ("have", &finding.have)] {
-            let Some(side) = side else { continue };
-            let sum = side.sum.as_ref().map_or(String::new(), |sum| format!(" = {sum}"));
-            let from = format!("{}: {}", side.figure.origin, side.figure.source);
-            let _ = writeln!(text, "      {word} {}{sum} [{from}]", side.text);
-        }
-        if let Some(advice) = &finding.advice {
-            let _ = writeln!(text, "      next: {advice}");
-        }
+    }
+    if !groups.is_empty() {
+        let _ = writeln!(text, "\n{title}");
+    }
+    for (subjects, finding) in groups {
+        one(text, &subjects.join(", "), finding);
+    }
+}
+
+/// True if two results differ in the part of the machine only, as those of equal disk sets.
+fn is_alike(one: &Finding, other: &Finding) -> bool {
+    let sides = |it: &Finding| {
+        [&it.need, &it.have]
+            .map(|side| side.as_ref().map(|side| (side.text.clone(), side.figure.source.clone())))
+    };
+    one.id == other.id
+        && one.rule == other.rule
+        && one.state == other.state
+        && one.because == other.because
+        && one.advice == other.advice
+        && one.need.is_some()
+        && sides(one) == sides(other)
+}
+
+fn one(text: &mut String, subject: &str, finding: &Finding) {
+    let _ = writeln!(text, "  {} {}: {}", finding.id, finding.rule, sentence(subject, finding));
+    for (word, side) in [("need", &finding.need), ("have", &finding.have)] {
+        let Some(side) = side else { continue };
+        let sum = side.sum.as_ref().map_or(String::new(), |sum| format!(" = {sum}"));
+        let from = format!("{}: {}", side.figure.origin, side.figure.source);
+        let _ = writeln!(text, "      {word} {}{sum} [{from}]", side.text);
+    }
+    if let Some(advice) = &finding.advice {
+        let _ = writeln!(text, "      next: {advice}");
     }
 }
 
 /// The result of a rule in one line.
-pub fn sentence(finding: &Finding) -> String {
-    let mut told = finding.subject.clone();
+fn sentence(subject: &str, finding: &Finding) -> String {
+    let mut told = subject.to_owned();
     if let Some(margin) = finding.margin_percent {
         told += &format!(", margin {}", report::share(margin / 100.0));
     }

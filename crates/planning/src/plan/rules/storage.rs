@@ -130,13 +130,14 @@ pub fn budget(plan: &Plan) -> Option<MemoryBudget> {
     if rate <= 0.0 || (through_memory(Direction::In) <= 0.0 && !plan.machine.sets.is_empty()) {
         return None;
     }
-    let stall = worst_stall(plan);
-    let stall = match stall {
+    let stall = match worst_stall(plan) {
+        // The history's stall has its margin already.
         Some(stall) if stall.origin == Origin::Measured => {
-            // The history's stall has its margin already.
             Stall { ms: (stall.value * 1000.0).ceil() as u64, measured: Some(stall.source.clone()) }
         }
-        Some(stall) => Stall::measured(stall.value * 1000.0, stall.source.clone()),
+        Some(stall) => {
+            Stall::measured(stall.value * 1000.0, "the source of the description".into())
+        }
         None => Stall::assumed(),
     };
     let inputs = BudgetInputs {
@@ -173,10 +174,9 @@ fn worst_stall(plan: &Plan) -> Option<&Figure> {
 /// R10.
 fn stall(plan: &Plan) -> Option<Finding> {
     let budget = budget(plan)?;
-    let origin = if budget.stall.measured.is_some() { Origin::Given } else { Origin::Assumed };
-    let source = match &budget.stall.measured {
-        Some(by) => format!("twice the longest write, {by}"),
-        None => "a default stall".into(),
+    let (origin, source) = match worst_stall(plan) {
+        Some(stall) => (stall.origin, format!("the longest write: {}", stall.source)),
+        None => (Origin::Assumed, "a default stall".to_owned()),
     };
     let need = Figure::new(budget.bytes as f64, Unit::Bytes, origin, source);
     let sum: Vec<String> = budget
