@@ -106,12 +106,9 @@ impl Setting {
     }
 
     /// Refuses files that are no settings of the kernel: an undo file is written by hand at worst.
-    fn checked(&self) -> Result<(), Error> {
+    pub fn checked(&self) -> Result<(), Error> {
         let Self::File { path, value } = self else { return Ok(()) };
-        let below = ["/proc/sys/", "/sys/class/net/", "/sys/devices/system/", "/sys/kernel/mm/"];
-        let valid = below.iter().any(|root| path.starts_with(root))
-            && path.split('/').all(|part| part != ".." && part != ".")
-            && value.len() <= LONGEST_VALUE;
+        let valid = is_setting(path) && value.len() <= LONGEST_VALUE;
         match valid {
             true => Ok(()),
             false => Err(Error::NoSetting { path: path.clone() }),
@@ -169,6 +166,23 @@ impl Setting {
             now => Err(Error::Kept { setting: self.command(), now: now.command() }),
         }
     }
+}
+
+/// True for the files that doctor changes, and for no other.
+fn is_setting(path: &str) -> bool {
+    let parts: Vec<&str> = path.split('/').collect();
+    if parts.iter().any(|part| *part == ".." || *part == ".") {
+        return false;
+    }
+    matches!(
+        parts.as_slice(),
+        ["", "proc", "sys", "net", "core", _]
+            | ["", "proc", "sys", "kernel", "numa_balancing"]
+            | ["", "sys", "class", "net", _, "gro_flush_timeout" | "napi_defer_hard_irqs"]
+            | ["", "sys", "kernel", "mm", "transparent_hugepage", "enabled"]
+            | ["", "sys", "devices", "system", "cpu", _, "cpufreq", "scaling_governor"]
+            | ["", "sys", "devices", "system", "cpu", _, "cpuidle", _, "disable"]
+    )
 }
 
 /// A setting that cannot be changed or put back.

@@ -71,104 +71,137 @@ fn mtu(name: &str, mtu: Option<u64>) -> Finding {
     }
 }
 
-/// The answer of a card, or why there is none.
+/// The answer of a card, judged, or why there is none.
 fn asked<T>(
     cards: Option<&Cards>,
     id: &'static str,
     name: &str,
     ask: impl FnOnce(&Cards) -> std::io::Result<T>,
-) -> Result<T, Finding> {
-    let Some(cards) = cards else {
-        return Err(Finding::unknown(id, name, "only the host itself can tell"));
-    };
-    ask(cards)
-        .map_err(|error| Finding::unknown(id, name, format!("the driver does not tell: {error}")))
+    judge: impl FnOnce(T) -> Finding,
+) -> Finding {
+    let unknown = |why: String| Finding::unknown(id, name, why);
+    match cards.map(ask) {
+        None => unknown("only the host itself can tell".to_owned()),
+        Some(Err(error)) => unknown(format!("the driver does not tell: {error}")),
+        Some(Ok(answer)) => judge(answer),
+    }
 }
 
 fn ring(cards: Option<&Cards>, name: &str) -> Finding {
-    let ring = match asked(cards, "rx-ring", name, |cards| cards.ring(name)) {
-        Ok(ring) => ring,
-        Err(unknown) => return unknown,
-    };
-    let found = format!("receive ring of {} of {} descriptors", ring.now, ring.most);
-    let grade = if ring.now >= ring.most { Grade::Good } else { Grade::Problem };
-    Finding::new("rx-ring", name, grade, found)
-        .cost("a burst that the processor does not take in time is dropped by the card, before any counter of a socket")
-        .fix(vec![Setting::RxRing { card: name.to_owned(), descriptors: ring.most }])
+    asked(
+        cards,
+        "rx-ring",
+        name,
+        |cards| cards.ring(name),
+        |ring| {
+            let found = format!("receive ring of {} of {} descriptors", ring.now, ring.most);
+            let grade = if ring.now >= ring.most { Grade::Good } else { Grade::Problem };
+            Finding::new("rx-ring", name, grade, found)
+            .cost("a burst that the processor does not take in time is dropped by the card, before any counter of a socket")
+            .fix(vec![Setting::RxRing { card: name.to_owned(), descriptors: ring.most }])
+        },
+    )
 }
 
 fn lro(cards: Option<&Cards>, name: &str) -> Finding {
-    let on = match asked(cards, "lro", name, |cards| cards.lro(name)) {
-        Ok(on) => on,
-        Err(unknown) => return unknown,
-    };
-    let (grade, found) = match on {
-        true => (Grade::Problem, "LRO is on"),
-        false => (Grade::Good, "LRO is off"),
-    };
-    Finding::new("lro", name, grade, found)
-        .cost("the card merges packets and their borders are lost: frames cannot be found")
-        .fix(vec![Setting::Lro { card: name.to_owned(), on: false }])
+    asked(
+        cards,
+        "lro",
+        name,
+        |cards| cards.lro(name),
+        |on| {
+            let (grade, found) = match on {
+                true => (Grade::Problem, "LRO is on"),
+                false => (Grade::Good, "LRO is off"),
+            };
+            Finding::new("lro", name, grade, found)
+                .cost("the card merges packets and their borders are lost: frames cannot be found")
+                .fix(vec![Setting::Lro { card: name.to_owned(), on: false }])
+        },
+    )
 }
 
 fn gro(cards: Option<&Cards>, name: &str) -> Finding {
-    let on = match asked(cards, "gro", name, |cards| cards.gro(name)) {
-        Ok(on) => on,
-        Err(unknown) => return unknown,
-    };
-    let (grade, found) = match on {
-        true => (Grade::Good, "GRO is on"),
-        false => (Grade::Advice, "GRO is off"),
-    };
-    Finding::new("gro", name, grade, found)
-        .cost("receiving costs a quarter more CPU time (measured: 0.244 instead of 0.196 s/GB over loopback)")
-        .fix(vec![Setting::Gro { card: name.to_owned(), on: true }])
+    asked(
+        cards,
+        "gro",
+        name,
+        |cards| cards.gro(name),
+        |on| {
+            let (grade, found) = match on {
+                true => (Grade::Good, "GRO is on"),
+                false => (Grade::Advice, "GRO is off"),
+            };
+            Finding::new("gro", name, grade, found)
+            .cost("receiving costs a quarter more CPU time (measured: 0.244 instead of 0.196 s/GB over loopback)")
+            .fix(vec![Setting::Gro { card: name.to_owned(), on: true }])
+        },
+    )
 }
 
 fn coalescing(cards: Option<&Cards>, name: &str) -> Finding {
-    let now = match asked(cards, "coalescing", name, |cards| cards.coalescing(name)) {
-        Ok(now) => now,
-        Err(unknown) => return unknown,
-    };
-    let Coalescing { rx_usecs, adaptive } = now;
-    let good = !adaptive && USECS.contains(&rx_usecs);
-    let found = match adaptive {
-        true => format!("interrupts wait {rx_usecs} µs, changed by the driver"),
-        false => format!("interrupts wait {rx_usecs} µs"),
-    };
-    let wanted =
-        Setting::Coalescing { card: name.to_owned(), rx_usecs: *USECS.start(), adaptive: false };
-    Finding::new("coalescing", name, if good { Grade::Good } else { Grade::Advice }, found)
-        .cost("too short, each packet interrupts; too long or changing, bursts fill the ring")
-        .fix(vec![wanted])
+    asked(
+        cards,
+        "coalescing",
+        name,
+        |cards| cards.coalescing(name),
+        |now| {
+            let Coalescing { rx_usecs, adaptive } = now;
+            let good = !adaptive && USECS.contains(&rx_usecs);
+            let found = match adaptive {
+                true => format!("interrupts wait {rx_usecs} µs, changed by the driver"),
+                false => format!("interrupts wait {rx_usecs} µs"),
+            };
+            let wanted = Setting::Coalescing {
+                card: name.to_owned(),
+                rx_usecs: *USECS.start(),
+                adaptive: false,
+            };
+            Finding::new("coalescing", name, if good { Grade::Good } else { Grade::Advice }, found)
+                .cost(
+                    "too short, each packet interrupts; too long or changing, bursts fill the ring",
+                )
+                .fix(vec![wanted])
+        },
+    )
 }
 
 fn pause(cards: Option<&Cards>, name: &str) -> Finding {
-    let pause = match asked(cards, "pause", name, |cards| cards.pause(name)) {
-        Ok(pause) => pause,
-        Err(unknown) => return unknown,
-    };
-    let switch = |on: bool| if on { "on" } else { "off" };
-    let found = format!("pause frames: receive {}, send {}", switch(pause.rx), switch(pause.tx));
-    let grade = if pause.rx || pause.tx { Grade::Advice } else { Grade::Good };
-    Finding::new("pause", name, grade, found)
-        .cost("an overloaded host stops the sender, so frames are lost there and no counter here shows it")
-        .command(format!("ethtool -A {name} autoneg off rx off tx off (the link goes down for a moment)"))
+    asked(
+        cards,
+        "pause",
+        name,
+        |cards| cards.pause(name),
+        |pause| {
+            let switch = |on: bool| if on { "on" } else { "off" };
+            let found =
+                format!("pause frames: receive {}, send {}", switch(pause.rx), switch(pause.tx));
+            let grade = if pause.rx || pause.tx { Grade::Advice } else { Grade::Good };
+            Finding::new("pause", name, grade, found)
+            .cost("an overloaded host stops the sender, so frames are lost there and no counter here shows it")
+            .command(format!("ethtool -A {name} autoneg off rx off tx off (the link goes down for a moment)"))
+        },
+    )
 }
 
 fn channels(cards: Option<&Cards>, name: &str) -> Finding {
-    let channels = match asked(cards, "queues", name, |cards| cards.channels(name)) {
-        Ok(channels) => channels,
-        Err(unknown) => return unknown,
-    };
-    let found = format!("{} of {} receive queues", channels.now, channels.most);
-    let grade = if channels.now > 1 || channels.most < 2 { Grade::Good } else { Grade::Advice };
-    Finding::new("queues", name, grade, found)
-        .cost("one core handles all packets of the card")
-        .command(format!(
-            "ethtool -L {name} combined {}, then ethtool -N {name} rx-flow-hash udp4 sdfn",
-            channels.most
-        ))
+    asked(
+        cards,
+        "queues",
+        name,
+        |cards| cards.channels(name),
+        |channels| {
+            let found = format!("{} of {} receive queues", channels.now, channels.most);
+            let grade =
+                if channels.now > 1 || channels.most < 2 { Grade::Good } else { Grade::Advice };
+            Finding::new("queues", name, grade, found)
+                .cost("one core handles all packets of the card")
+                .command(format!(
+                    "ethtool -L {name} combined {}, then ethtool -N {name} rx-flow-hash udp4 sdfn",
+                    channels.most
+                ))
+        },
+    )
 }
 
 fn deferral(name: &str, timeout: Option<u64>, defer: Option<u64>) -> Finding {

@@ -174,12 +174,31 @@ fn lasting_files_set_the_same_as_fix() {
 }
 
 #[test]
+fn every_fix_can_be_undone_by_its_file() {
+    let root = tempfile::tempdir().unwrap();
+    saved(root.path(), false);
+    let settings = screen::settings(&examined(root.path()));
+    assert!(settings.len() > 8);
+    for setting in settings {
+        let text = serde_json::to_string(&setting).unwrap();
+        let read: Setting = serde_json::from_str(&text).unwrap();
+        assert_eq!(read, setting);
+        read.checked().unwrap();
+    }
+}
+
+#[test]
 fn undo_files_name_settings_only() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("undo.json");
-    for bad in
-        ["/etc/passwd", "/proc/sys/../../etc/passwd", "/sys/class/net/../../x", "/sys/power/state"]
-    {
+    for bad in [
+        "/etc/passwd",
+        "/proc/sys/../../etc/passwd",
+        "/sys/class/net/../../x",
+        "/sys/power/state",
+        "/proc/sys/kernel/core_pattern",
+        "/sys/class/net/ens1/device/remove",
+    ] {
         let setting = json!({ "kind": "file", "path": bad, "value": "x" });
         fs::write(&path, json!({ "before": [setting] }).to_string()).unwrap();
         assert!(matches!(fix::undo(&path), Err(fix::Error::NoSetting { .. })), "{bad}");

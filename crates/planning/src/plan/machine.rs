@@ -196,7 +196,7 @@ impl DiskSet {
     /// The rate of continuous writing, and its sum in words.
     pub fn continuous(&self) -> Option<(Figure, String)> {
         if let Some(whole) = &self.set_write {
-            return Some((whole.clone(), format!("{}, as a whole", self.name)));
+            return Some((whole.clone(), "the set as a whole".to_owned()));
         }
         let disk = self.disk_write.as_ref()?;
         let count = self.raid.data_disks(self.disks);

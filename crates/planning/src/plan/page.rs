@@ -16,8 +16,11 @@ use super::rules::{Finding, State};
 use super::screen;
 
 /// Width and height of a cell of the drawing, and of the box in it, in its own units.
-const CELL: (f64, f64) = (190.0, 52.0);
+const CELL: (f64, f64) = (200.0, 52.0);
 const NODE: (f64, f64) = (140.0, 38.0);
+
+/// The distance from a box at which lines turn, so that there is room for a number before the next box.
+const BEND: f64 = 14.0;
 
 /// The widest name in a box, in characters.
 const WIDEST_NAME: usize = 20;
@@ -144,7 +147,7 @@ fn topology(nodes: &[NodeTold]) -> Markup {
         above.map_or((0.0, memory_row), |above| (above.column, above.row))
     };
     html! {
-        svg viewBox={ "0 0 " (width) " " (height) } role="img" aria-labelledby="flows-title flows-words" {
+        svg viewBox={ "-1 0 " (width) " " (height) } role="img" aria-labelledby="flows-title flows-words" {
             title id="flows-title" { "Flows over the machine" }
             desc id="flows-words" { "Memory at the left, and every device that a flow passes to the right of it." }
             @for it in &placed {
@@ -163,7 +166,7 @@ fn line(from: (f64, f64), to: (f64, f64), node: &NodeTold) -> Markup {
     let middle = |row: f64| (row + 0.5) * CELL.1;
     let (x, y) = (from.0 * CELL.0 + NODE.0, middle(from.1));
     let (end_x, end_y) = (to.0 * CELL.0, middle(to.1));
-    let between = (x + end_x) / 2.0;
+    let between = x + BEND;
     let path = format!("M{x:.0} {y:.0}H{between:.0}V{end_y:.0}H{end_x:.0}");
     let class = match node.fill {
         _ if node.internal => "link tone7",

@@ -25,14 +25,10 @@ pub fn screen(answer: &Answer, all: bool) -> String {
         };
         let _ = writeln!(text, "  {what}: {whole} at {at} ({})", stream.rate.source);
     }
-    let groups: [(&str, fn(&Finding) -> bool); 3] = [
-        ("Refused", |it| it.refuses()),
-        ("Warnings", |it| it.warns()),
-        ("Not known", |it| it.state == State::NotKnown),
-    ];
-    for (title, chosen) in groups {
-        section(&mut text, title, answer.findings.iter().filter(|it| chosen(it)));
-    }
+    let of = |chosen: fn(&Finding) -> bool| answer.findings.iter().filter(move |it| chosen(it));
+    section(&mut text, "Refused", of(Finding::refuses));
+    section(&mut text, "Warnings", of(Finding::warns));
+    section(&mut text, "Not known", of(|it| it.state == State::NotKnown));
     let rest = |it: &&Finding| !it.refuses() && !it.warns() && it.state != State::NotKnown;
     if all {
         section(&mut text, "Holds", answer.findings.iter().filter(rest));
