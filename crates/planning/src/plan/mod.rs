@@ -6,7 +6,7 @@
 //! bench history, tables ► figures ┘
 //! ```
 //!
-//! [`answer`] is pure. What reads files is in [`sysfs`], [`hwloc`] and [`measured`].
+//! [`answer()`] is pure. What reads files is in [`sysfs`], [`hwloc`] and [`measured`].
 
 pub mod answer;
 pub mod demand;

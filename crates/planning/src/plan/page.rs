@@ -238,36 +238,45 @@ fn links(answer: &Answer) -> Markup {
     )
 }
 
+/// All rules, those that refuse first.
 fn findings(answer: &Answer) -> Markup {
-    let state = |finding: &Finding| match finding.state {
-        _ if finding.refuses() => "refuses",
-        _ if finding.warns() => "warns",
-        State::NotKnown => "not known",
-        _ => "holds",
-    };
-    let side = |side: &Option<super::rules::Side>| {
-        side.as_ref().map_or_else(String::new, |side| side.text.clone())
-    };
-    let row = |finding: &Finding| {
-        let sums = [&finding.need, &finding.have].into_iter().flatten();
-        let sums = sums.filter_map(|side| {
-            Some(format!("{} [{}: {}]", side.sum.as_ref()?, side.figure.origin, side.figure.source))
-        });
-        let sums: Vec<String> =
-            sums.chain(finding.because.clone()).chain(finding.advice.clone()).collect();
-        vec![
-            format!("{} {}", finding.id, finding.rule),
-            finding.subject.clone(),
-            state(finding).to_owned(),
-            side(&finding.need),
-            side(&finding.have),
-            finding.margin_percent.map_or_else(String::new, |margin| report::share(margin / 100.0)),
-            sums.join(". "),
-        ]
-    };
-    let rows: Vec<Vec<String>> = answer.findings.iter().map(row).collect();
-    let heads = ["rule", "of", "result", "need", "have", "margin", "sum, origin, and what to do"];
-    html! { h2 { "Rules" } (page::table_with_words("", &heads, &rows)) }
+    let (refused, rest): (Vec<&Finding>, _) = answer.findings.iter().partition(|it| it.refuses());
+    let (warned, rest): (Vec<&Finding>, _) = rest.into_iter().partition(|it| it.warns());
+    let (open, held): (Vec<&Finding>, Vec<&Finding>) =
+        rest.into_iter().partition(|it| it.state == State::NotKnown);
+    let groups = [("Refused", refused), ("Warnings", warned), ("Not known", open), ("Holds", held)];
+    html! {
+        h2 { "Rules" }
+        @for (title, findings) in groups.iter().filter(|(_, findings)| !findings.is_empty()) {
+            h3 { (title) }
+            table.facts {
+                tbody {
+                    @for finding in findings {
+                        tr { th scope="row" { (finding.id) " " (finding.rule) } td { (sums(finding)) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The part of the machine, both sides with their sums and origins, and the advice: a line each.
+fn sums(finding: &Finding) -> Markup {
+    let margin = finding.margin_percent.map(|margin| report::share(margin / 100.0));
+    html! {
+        div { (finding.subject) @if let Some(margin) = margin { ", margin " (margin) } }
+        @for (word, side) in [("need", &finding.need), ("have", &finding.have)] {
+            @if let Some(side) = side {
+                div {
+                    (word) " " b { (side.text) }
+                    @if let Some(sum) = &side.sum { " = " (sum) }
+                    " (" (side.figure.origin) ": " (side.figure.source) ")"
+                }
+            }
+        }
+        @if let Some(because) = &finding.because { div { (because) } }
+        @if let Some(advice) = &finding.advice { div { "Next: " (advice) } }
+    }
 }
 
 fn more(answer: &Answer) -> Markup {
