@@ -10,6 +10,7 @@ pub mod convert;
 pub mod convert_tdms;
 pub mod demo;
 pub mod device;
+pub mod doctor;
 pub mod generate;
 pub mod info;
 mod live_scan;
@@ -19,6 +20,7 @@ pub mod objects;
 pub mod packets;
 #[cfg(feature = "hdf5")]
 pub mod panda;
+pub mod plan;
 pub mod play;
 pub mod protect;
 pub mod rebuild;

@@ -8,6 +8,7 @@ pub mod cache;
 pub mod clock;
 #[cfg(feature = "hdf5")]
 pub mod driver;
+pub mod ethtool;
 #[cfg(feature = "hdf5")]
 pub mod hdf5;
 pub mod loops;
