@@ -6,7 +6,7 @@
 //! ```
 //!
 //! - [`Capture`]: the capture thread, which serves several ports
-//! - [`DatagramInput`]: where the datagrams of a port come from: a socket, a [packet capture](FileInput), or a [TCP connection](TcpInput)
+//! - [`DatagramInput`]: where the datagrams of a port come from: a socket, a [packet ring](RingInput), a [packet capture](FileInput), or a [TCP connection](TcpInput)
 //! - [`Port`]: an input and its streams, as detected from the first datagrams
 //! - [`window`]: the open part of a stream, in which frames are put in order
 //! - [`Striper`]: the choice of a target for each block
@@ -27,6 +27,8 @@ mod model;
 mod model_writers;
 mod names;
 mod packet_file;
+mod packet_filter;
+mod packet_ring;
 mod partial_block;
 mod port;
 mod reassembler;
@@ -47,6 +49,7 @@ pub use detect::{stripped_bytes, wanted_block_bytes};
 pub use input::{CounterName, DatagramInput};
 pub use names::StreamNames;
 pub use packet_file::{FileInput, Found, PacketFile};
+pub use packet_ring::{RingError, RingInput, open as open_ring};
 pub use port::{
     AMPLE_BLOCKS, CUT_PATIENCE, Port, PortError, PortMetrics, Sizes, TooFewBlocks, listen,
 };

@@ -118,6 +118,17 @@ impl Receiver {
         self.socket.local_addr().ok()?.as_socket()
     }
 
+    /// Returns the number of an interface.
+    pub fn interface_number(&self, name: &str) -> Result<u32, Error> {
+        let address = self.address().unwrap_or((Ipv4Addr::UNSPECIFIED, 0).into());
+        let number = rustix::net::netdevice::name_to_index(&self.socket, name);
+        number.map_err(|why| Error {
+            address,
+            action: "finding the interface",
+            source: naming(name, why.into()),
+        })
+    }
+
     /// Lets the kernel merge datagrams of one size into one message. Returns `false` if it cannot.
     pub fn merge(&self, on: bool) -> bool {
         let value = libc::c_int::from(on);
