@@ -105,6 +105,37 @@ def test_a_numbered_destination_gets_packet_numbers(tmp_path):
     assert cat(there, "test_far") == b"".join(frames)
 
 
+def test_a_receiver_that_goes_away_is_reached_again(tmp_path):
+    (here,) = stores(tmp_path, "here")
+    port, frames = free_port(), wire.run_of_frames(6000, FPS)
+    size = len(frames[0])
+    taken = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def read():
+            for most in (1000 * size, None):
+                connection, _ = listener.accept()
+                connection.settimeout(PATIENCE)
+                got = bytearray()
+                with connection:
+                    while (most is None or len(got) < most) and (some := connection.recv(64 << 10)):
+                        got.extend(some)
+                taken.append(bytes(got))
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        options = ["--forward", f"tcp://127.0.0.1:{listener.getsockname()[1]}"]
+        with Recording(source(port), store=here, options=options) as sender:
+            record(port, sender, frames)
+        reader.join(PATIENCE)
+    (told,) = ended(sender).values()
+    assert told["reconnects"] == 1 and 0 < told["sent"] < len(frames), told
+    is_kept(here, "test_one", {told["stream"]: told})
+    # The second connection begins with a whole frame, and ends with the last one.
+    again = wire.cut(taken[1], size)
+    assert again == frames[-len(again):]
+
+
 @pytest.mark.parametrize("scheme", ["udp", "tcp"])
 def test_an_absent_destination_costs_the_recording_nothing(tmp_path, scheme):
     (here,) = stores(tmp_path, "here")

@@ -64,7 +64,7 @@ impl Live {
             let codec = block.format.codec(now);
             let rate = match block.format {
                 Format::Frames { frames_per_second, .. } => *frames_per_second,
-                Format::Panda { .. } | Format::Vita49 | Format::Raw => None,
+                Format::Panda { .. } | Format::Packets { .. } | Format::Raw => None,
             };
             let frame = block.bytes.get(..frame_bytes).unwrap_or_default();
             let described = self.described.clone();

@@ -148,7 +148,9 @@ impl<'a> Input<'a> {
             Format::Panda { .. } => {
                 return refuse("samples of a PandA are columns; `convert` writes them to HDF5");
             }
-            Format::Vita49 => return refuse("packets of VITA-49 are not decoded"),
+            Format::Packets { .. } => {
+                return refuse("packets of VITA-49, SPEAD or RTP are not decoded");
+            }
             Format::Raw => None,
             Format::Frames { frames_per_second, .. } => *frames_per_second,
         };

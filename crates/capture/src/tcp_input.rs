@@ -188,7 +188,7 @@ mod tests {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = server.local_addr().unwrap().to_string();
         let mut input = TcpInput::connect(&address, framing).unwrap();
-        let (mut sender, _) = server.accept().unwrap();
+        let (sender, _) = server.accept().unwrap();
         sender.set_nodelay(true).unwrap();
         let mut frames = Vec::new();
         let mut result = Ok(());

@@ -6,14 +6,10 @@
 // These macros panic if printing fails, which must not end the program: see `output`.
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
-mod account_table;
 mod config;
-mod glance;
 mod help;
 mod hint;
 mod logging;
-mod output;
-mod screen;
 mod signals;
 mod store_arg;
 mod verbs;
@@ -23,6 +19,7 @@ use std::sync::LazyLock;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use fullbore_core::hint::with_causes;
+use fullbore_terminal::{account_table, glance, output, screen};
 use fullbore_time::leap;
 
 use config::RecordFile;

@@ -142,11 +142,11 @@ pub(super) fn run_into(args: Args, output: Output, file: Option<File>) -> anyhow
     let died = status == FollowState::Died && (args.follow || manifest.incomplete_copy().is_some());
     if !output.json {
         if died {
-            output::say(format_args!("fullbore: {}", live_scan::died(&manifest)));
+            output::note(format_args!("{}", live_scan::died(&manifest)));
         } else if !status.is_over() && !args.follow {
             let (scan, growing) = (&manifest.scan, live_scan::growing(&manifest));
-            output::say(format_args!(
-                "fullbore: {scan} {growing}: {} were durable, and are written\n  \
+            output::note(format_args!(
+                "{scan} {growing}: {} were durable, and are written\n  \
                  --follow goes on as it grows",
                 ByteSize(out.bytes)
             ));
@@ -212,7 +212,7 @@ impl Writing<'_> {
         };
         let Some(finding) = finding else { return Ok(true) };
         if !self.json {
-            self.bar.suspend(|| output::say(format_args!("fullbore: {finding}")));
+            self.bar.suspend(|| output::note(format_args!("{finding}")));
         }
         self.wrong.push(finding);
         Ok(self.allow_damaged)
@@ -307,7 +307,7 @@ fn while_recorded(
         let over = !goes_on || status.is_over() || !args.follow || ends;
         if over || (writing.is_piped && is_unread(&io::stdout())) {
             if !writing.wrong.is_empty() && follower.is_removed() {
-                output::say(format_args!("fullbore: {} was removed while it was read", args.scan));
+                output::note(format_args!("{} was removed while it was read", args.scan));
             }
             let scan = follower.scan();
             let stream = scan.streams[number].name.clone();

@@ -203,10 +203,8 @@ fn show(event: ExportEvent, shown: &mut ProgressBar, output: Output, quiet: bool
         ExportEvent::Begun { bytes } => *shown = bar(bytes, output, quiet),
         ExportEvent::Written { bytes } => shown.inc(bytes),
         ExportEvent::Damaged { what, ends } => shown.suspend(|| {
-            output::say(format_args!("fullbore: {what}"));
-            if ends {
-                output::say("  --allow-damaged continues without it");
-            }
+            let advice = if ends { "\n  --allow-damaged continues without it" } else { "" };
+            output::note(format_args!("{what}{advice}"));
         }),
     }
 }
@@ -235,8 +233,8 @@ fn scan(args: Args, target: Hdf5Target, output: Output) -> anyhow::Result<ExitCo
 /// Prints the result.
 fn told(exported: &ExportedScan, output: Output) -> anyhow::Result<ExitCode> {
     if exported.is_recording {
-        output::say(format_args!(
-            "fullbore: {} is still being recorded: converting the {} that are durable now\n  \
+        output::note(format_args!(
+            "{} is still being recorded: converting the {} that are durable now\n  \
              --follow goes on as it grows",
             exported.scan,
             ByteSize(exported.bytes())

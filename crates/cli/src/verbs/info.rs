@@ -227,7 +227,7 @@ pub(super) fn show(
         }
     })?;
     if args.follow && status == FollowState::Died {
-        output::say(format_args!("fullbore: {}", live_scan::died(&scan.manifest)));
+        output::note(format_args!("{}", live_scan::died(&scan.manifest)));
         return Ok(ExitCode::from(output::FOUND));
     }
     Ok(ExitCode::from(output::GOOD))

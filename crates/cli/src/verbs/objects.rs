@@ -231,7 +231,7 @@ fn report(wrong: &[WrongBlock], allowed: bool, output: Output) -> anyhow::Result
         output::say(serde_json::to_string(&wrong)?);
     } else {
         for it in wrong {
-            output::say(format_args!("fullbore: {it}"));
+            output::note(format_args!("{it}"));
         }
         if !wrong.is_empty() && !allowed {
             output::say("  --allow-damaged continues without it");

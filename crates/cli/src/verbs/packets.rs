@@ -45,7 +45,7 @@ pub fn info(text: &str, output: Output) -> anyhow::Result<ExitCode> {
     let endpoint: Endpoint = text.parse().map_err(explained)?;
     let path = packet_files::path_of(&endpoint).map_err(explained)?;
     let (flows, warnings) = flows(&path).with_context(|| format!("reading {}", path.display()))?;
-    warnings.iter().for_each(|text| output::say(format_args!("fullbore: {text}")));
+    warnings.iter().for_each(|text| output::note(format_args!("{text}")));
     let ports = flows.iter().map(|(port, flow)| PortOfCapture::new(*port, flow)).collect();
     let capture = Capture { file: path.display().to_string(), ports };
     output.tell(&capture, || table(&capture, &flows))?;

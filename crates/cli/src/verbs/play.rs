@@ -225,11 +225,11 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         .map_err(explained)?;
     output.tell(&report, || told(&report, stop.is_requested()))?;
     if !report.in_time() {
-        output::say(format_args!("fullbore: {}", out_of_time(&report, args.gentle)));
+        output::note(format_args!("{}", out_of_time(&report, args.gentle)));
     }
     let parts = scans.values().filter(|scan| scan.manifest.incomplete_copy().is_some());
     let parts: Vec<String> = parts.map(|scan| live_scan::died(&scan.manifest)).collect();
-    parts.iter().for_each(|part| output::say(format_args!("fullbore: {part}")));
+    parts.iter().for_each(|part| output::note(format_args!("{part}")));
     Ok(ExitCode::from(if is_good(&args, &report) && parts.is_empty() { GOOD } else { FOUND }))
 }
 
@@ -308,11 +308,11 @@ fn follow(
         .map_err(explained)?;
     output.tell(&report, || told(&report, stop.is_requested()))?;
     if !report.in_time() {
-        output::say(format_args!("fullbore: {}", out_of_time(&report, args.gentle)));
+        output::note(format_args!("{}", out_of_time(&report, args.gentle)));
     }
     let died = looking.status() == FollowState::Died;
     if died {
-        output::say(format_args!("fullbore: {no_end}"));
+        output::note(format_args!("{no_end}"));
     }
     Ok(ExitCode::from(if is_good(args, &report) && !died { GOOD } else { FOUND }))
 }
@@ -430,8 +430,8 @@ fn open_scans(args: &Args, inputs: &[Input]) -> anyhow::Result<HashMap<ScanName,
             live_scan::settle(&mut follower)?;
             if !follower.status().is_over() {
                 let growing = live_scan::growing(&follower.scan().manifest);
-                output::say(format_args!(
-                    "fullbore: {name} {growing}: playing the data that is durable now\n  \
+                output::note(format_args!(
+                    "{name} {growing}: playing the data that is durable now\n  \
                      --follow goes on as it grows"
                 ));
             }

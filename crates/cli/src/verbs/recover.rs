@@ -136,8 +136,8 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         ScanState::Unsealed => match &entry.incomplete_from {
             Some(host) => {
                 let name = &entry.name;
-                output::say(format_args!(
-                    "fullbore: {name}: an incomplete copy from {host}: left alone\n  `fullbore send` there \
+                output::note(format_args!(
+                    "{name}: an incomplete copy from {host}: left alone\n  `fullbore send` there \
                      continues it; `fullbore recover {name} --incomplete-copy` keeps what has arrived"
                 ));
                 false
@@ -147,7 +147,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         ScanState::Broken if entry.is_ours => true,
         ScanState::Broken => {
             strangers.set(strangers.get() + 1);
-            output::say(format_args!("fullbore: {}", is_no_scan(entry)));
+            output::note(format_args!("{}", is_no_scan(entry)));
             false
         }
         _ => false,

@@ -78,9 +78,7 @@ pub fn never_came(scan: &Scan, stream: &StoredStream) -> bool {
     let never = account.is_some_and(Account::never_came);
     if never {
         let (scan, stream) = (&scan.manifest.scan, &stream.name);
-        output::say(format_args!(
-            "fullbore: {scan}/{stream} never came: there are no frames of it"
-        ));
+        output::note(format_args!("{scan}/{stream} never came: there are no frames of it"));
     }
     never
 }

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args as ClapArgs;
+use fullbore_replay::position::Position;
 
 use crate::output::Output;
 use crate::store_arg::StoreArg;
 use crate::verbs::cat;
-use crate::verbs::position::Position;
+
 use crate::verbs::sending::duration;
 
 /// Write a part of a stream to a file, also while it is recorded.

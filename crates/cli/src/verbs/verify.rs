@@ -144,7 +144,7 @@ fn one(
         }
     }
     if follow && follower.status() == FollowState::Died && !output.json {
-        output::say(format_args!("fullbore: {}", live_scan::died(&follower.scan().manifest)));
+        output::note(format_args!("{}", live_scan::died(&follower.scan().manifest)));
     }
     let bar = scan_arg::bar(output, name);
     let scan = follower.into_scan();
@@ -203,7 +203,7 @@ struct DiagnosticJson<'a> {
 fn tell(finding: &Diagnostic, follower: &Follower, bar: &ProgressBar, output: Output) {
     let scan = &follower.scan().manifest.scan;
     if !output.event(&DiagnosticJson { event: "found", scan, finding }) {
-        bar.suspend(|| output::say(format_args!("fullbore: {scan}: {finding}")));
+        bar.suspend(|| output::note(format_args!("{scan}: {finding}")));
     }
 }
 

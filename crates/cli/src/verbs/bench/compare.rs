@@ -84,7 +84,7 @@ fn kept() -> anyhow::Result<Vec<BenchResult>> {
     for path in paths {
         match history::read(&path) {
             Ok(result) => results.push(result),
-            Err(error) => output::say(format_args!("fullbore: {error}")),
+            Err(error) => output::note(format_args!("{error}")),
         }
     }
     Ok(results)

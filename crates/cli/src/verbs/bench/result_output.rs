@@ -108,7 +108,7 @@ fn keep(result: &BenchResult) {
     let kept = history::directory().and_then(|directory| history::keep(&directory, result));
     match kept {
         Ok(path) => output::say(format_args!("kept as {}", path.display())),
-        Err(error) => output::say(format_args!("fullbore: not kept: {error}")),
+        Err(error) => output::note(format_args!("not kept: {error}")),
     }
 }
 
@@ -134,7 +134,7 @@ pub fn is_without_answer(result: &BenchResult) -> bool {
             true => "no verdict, for it was ended before it was done",
             false => "nothing was measured",
         };
-        output::say(format_args!("fullbore: interrupted: {what}"));
+        output::note(format_args!("interrupted: {what}"));
     }
     result.interrupted
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use anyhow::ensure;
 use fullbore_core::completeness::Completeness;
-use fullbore_core::device::{DeviceEnd, Gap, Status, StoredScan};
+use fullbore_core::device::{DeviceEnd, Gap, StoredScan};
 use fullbore_core::manifest::State;
 use fullbore_core::name::ScanName;
 use fullbore_core::units::ByteSize;
@@ -178,13 +178,6 @@ fn row(scan: &StoredScan, chunk_bytes: u32) -> Vec<String> {
         scan.completeness().map_or("-".into(), |it| it.short()),
         scan.verdict.to_string(),
     ]
-}
-
-/// The status in words, and the last captured address.
-pub fn words(status: &Status) -> String {
-    let words: Vec<&str> = status.words.iter().map(|word| word.as_str()).collect();
-    let last = status.captured_last.map_or("none".into(), |address| format!("{address:#x}"));
-    format!("{}, captured last {last}", words.join(" "))
 }
 
 /// `recover device:PATH[?scan=…]`.

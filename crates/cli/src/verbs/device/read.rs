@@ -19,6 +19,7 @@ use fullbore_device::{DeviceDiagnostic, DeviceReader, Error, Volume};
 #[cfg(feature = "hdf5")]
 use fullbore_linux::place::PlaceError;
 use fullbore_linux::stop_handle::StopHandle;
+use fullbore_terminal::screen::device::words;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
@@ -142,7 +143,7 @@ fn text(it: &Verification) -> String {
         output::count(it.blocks as usize, "block"),
         it.seconds,
         ByteSize(rate as u64),
-        super::words(&it.status),
+        words(&it.status),
     );
     it.findings.iter().for_each(|finding| text += &format!("! {finding}\n"));
     if it.unlisted > 0 {
@@ -233,7 +234,7 @@ pub fn convert(
         format!(
             "{headline}{path}: {bytes}, {}\n  status    {}\n",
             whole(&given),
-            super::words(&given.status)
+            words(&given.status)
         )
     })?;
     Ok(given.code())
@@ -293,7 +294,7 @@ fn give(
 
 fn complain(finding: &DeviceDiagnostic, output: Output, ends: bool) {
     if !output.json {
-        output::say(format_args!("fullbore: {finding}"));
+        output::note(format_args!("{finding}"));
         if ends {
             output::say("  --allow-damaged continues without it");
         }

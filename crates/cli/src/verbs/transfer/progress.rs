@@ -136,8 +136,8 @@ impl ProgressLine {
             Form::Json => Self::event(&ProgressJson::Retry { name, why, pause_s, at }),
             Form::Hidden => {}
             Form::Drawn | Form::Lines | Form::Logged => {
-                output::say(format_args!(
-                    "fullbore: {name}: {why}; trying again in {pause_s:.1} s, at {at} UTC"
+                output::note(format_args!(
+                    "{name}: {why}; trying again in {pause_s:.1} s, at {at} UTC"
                 ));
             }
         }

@@ -92,6 +92,29 @@ pub fn complain(name: Option<&str>, text: &str) {
     say(serde_json::to_string(&error_json(name, text)).expect("it has only texts"));
 }
 
+/// A remark of a command that continues, as JSON.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct NoteJson<'a> {
+    /// What the user should know.
+    note: &'a str,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<String>,
+}
+
+/// Says on standard error what the user of a command that continues should know, as [`complain`] does.
+pub fn note(text: impl Display) {
+    if !ERRORS_AS_JSON.load(Ordering::Relaxed) {
+        return say(format_args!("fullbore: {text}"));
+    }
+    say(serde_json::to_string(&note_json(&text.to_string())).expect("it has only texts"));
+}
+
+fn note_json(text: &str) -> NoteJson<'_> {
+    let ErrorJson { error: note, advice, .. } = error_json(None, text);
+    NoteJson { note, advice }
+}
+
 fn error_json<'a>(name: Option<&'a str>, text: &'a str) -> ErrorJson<'a> {
     let (error, advice) = match text.split_once('\n') {
         Some((error, advice)) => (error, Some(advice)),
@@ -101,10 +124,10 @@ fn error_json<'a>(name: Option<&'a str>, text: &'a str) -> ErrorJson<'a> {
     ErrorJson { error, name, advice: advice.map(joined) }
 }
 
-/// True if errors are JSON.
+/// True if errors and notes are JSON.
 static ERRORS_AS_JSON: AtomicBool = AtomicBool::new(false);
 
-/// From now on, errors are JSON.
+/// From now on, errors and notes are JSON.
 pub fn errors_as_json() {
     ERRORS_AS_JSON.store(true, Ordering::Relaxed);
 }
@@ -210,6 +233,12 @@ mod tests {
         assert_eq!(told, ErrorJson { error: "it is gone", name: Some("r1_a"), advice });
         let told = serde_json::to_string(&error_json(None, "it is gone")).unwrap();
         assert_eq!(told, r#"{"error":"it is gone"}"#);
+    }
+
+    #[test]
+    fn a_note_as_json_has_its_advice_apart() {
+        let told = serde_json::to_string(&note_json("it grows\n  --follow goes on")).unwrap();
+        assert_eq!(told, r#"{"note":"it grows","advice":"--follow goes on"}"#);
     }
 
     #[test]

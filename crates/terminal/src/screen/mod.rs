@@ -8,7 +8,7 @@
 //! for it. Events wait in a queue, in which newer progress replaces older. A slow reader therefore misses only
 //! progress.
 
-mod device;
+pub mod device;
 mod picture;
 mod sheet;
 

@@ -24,9 +24,13 @@ const FEWEST_LINES: usize = 24;
 /// The style of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
+    /// A fact.
     Plain,
+    /// Nothing is missing.
     Good,
+    /// Something is missing or not known.
     Doubt,
+    /// Something is damaged or has failed.
     Bad,
 }
 

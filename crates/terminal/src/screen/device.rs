@@ -1,10 +1,9 @@
 //! Devices without a file system: their chunks before a recording, and its result on each.
 
+use fullbore_core::device::Status;
 use fullbore_core::units::ByteSize;
 use fullbore_engine::recorder::MemberState;
 use fullbore_engine::sink::device::DeviceResult;
-
-use crate::verbs::device::words;
 
 /// The chunks of a device that may be written; none for a member of a disk set.
 pub fn span(member: &MemberState) -> Option<String> {
@@ -61,4 +60,11 @@ pub fn lines(result: &DeviceResult) -> String {
         text += &format!("  {failure}\n");
     }
     text
+}
+
+/// The status in words, and the last captured address.
+pub fn words(status: &Status) -> String {
+    let words: Vec<&str> = status.words.iter().map(|word| word.as_str()).collect();
+    let last = status.captured_last.map_or("none".into(), |address| format!("{address:#x}"));
+    format!("{}, captured last {last}", words.join(" "))
 }
