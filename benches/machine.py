@@ -71,13 +71,14 @@ class Busy:
     """Seconds that each CPU spent on anything: programs, system, interrupts, kernel threads."""
 
     def __init__(self):
-        self.seconds, self.interrupts = [], 0.0
+        self.seconds, self.interrupts, self.interrupts_of = [], 0.0, []
         for line in read("/proc/stat").splitlines():
             name, *ticks = line.split()
             if name.startswith("cpu") and name != "cpu":
                 user, nice, system, _idle, _wait, irq, softirq = map(int, ticks[:7])
                 self.seconds.append((user + nice + system + irq + softirq) / TICK)
-                self.interrupts += (irq + softirq) / TICK
+                self.interrupts_of.append((irq + softirq) / TICK)
+                self.interrupts += self.interrupts_of[-1]
         self.kernel_threads = kernel_threads()
 
     def since(self, before: Busy) -> list[float]:

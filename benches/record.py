@@ -4,6 +4,7 @@
     make bench                                  everything; about an hour, as root
     make bench BENCH="--quick"                  8 KB, 8 streams, both wires; some minutes
     make bench BENCH="--tools fullbore,dumpcap --wires veth --streams 8"
+    make bench BENCH="--cost 5 --wires veth"    the cost at one rate only: five rounds, each tool in turn
     make bench BENCH="--rows reading"           read while recording, and the peers beside it
     make bench BENCH="--rows redundancy"        mirror and parity on four members, and the peers beside them
 
@@ -22,6 +23,7 @@ import os
 import resource
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -75,6 +77,8 @@ class Trial:
     """What CPU 0 did beyond the sender's own time while packets came: softirq, and write-back there."""
     reader_s_per_gb: float
     """Of what CPU 1 did, the time of those who read along."""
+    path_s_per_gb: float
+    """The tool's own time, interrupts of CPU 1 and kernel threads: what other programs do there is not in it."""
     others: float
     """The share of the machine that programs took which had no part in it."""
 
@@ -123,6 +127,14 @@ class Bench:
             flush_s_per_gb=flushed / gigabytes,
             elsewhere_s_per_gb=max(0.0, cores[machine.SENDER_CPU] - sent.cpu_s) / gigabytes,
             reader_s_per_gb=tool.beside_cpu_s / gigabytes,
+            path_s_per_gb=(
+                process
+                + after.interrupts_of[machine.RECEIVER_CPU]
+                - before.interrupts_of[machine.RECEIVER_CPU]
+                + after.kernel_threads
+                - before.kernel_threads
+            )
+            / gigabytes,
             others=max(0.0, others) / seconds / os.cpu_count(),
         )
 
@@ -183,7 +195,37 @@ class Bench:
             "trials": [asdict(t) for ts in trials.values() for t in ts],
         }
 
+    def costs(self, case):
+        """The cost at the common rate: some rounds, each tool in turn, so that all meet the same machine."""
+        gbit = self.options.rate or COMMON_STEP.get(case.payload, STEPS[0])
+        print(f"  {case}, {gbit} Gbit/s", file=sys.stderr)
+        trials = {tool.name: [] for tool in self.options.tools}
+        with machine.WIRES[case.wire]() as wire:
+            for _ in range(self.options.cost):
+                for tool in self.options.tools:
+                    with contextlib.ExitStack() as stack:
+                        if tool.taps:
+                            stack.enter_context(machine.true_packets(wire))
+                        told = self.trial(tool, wire, case, gbit)
+                    trials[tool.name].append(told)
+                    print(f"    {tool.name:24} lost {told.sent - told.kept} of {told.sent}, {told.path_s_per_gb:.3f} s/GB, "
+                          f"of it its own {told.process_s_per_gb:.3f}, others took {told.others:.0%}", file=sys.stderr)  # fmt: skip
+        peer = trials.get("netsniff-ng")
+        for tool, of_tool in trials.items():
+            cost = statistics.median(trial.path_s_per_gb for trial in of_tool)
+            ratio = [ours.path_s_per_gb / its.path_s_per_gb for ours, its in zip(of_tool, peer or [])]
+            self.results.append({
+                **asdict(case), "tool": tool, "gbit": gbit, "path_s_per_gb": cost,
+                "process_s_per_gb": statistics.median(trial.process_s_per_gb for trial in of_tool),
+                "to_netsniff_ng": statistics.median(ratio) if ratio else None,
+                "lost": sum(trial.sent - trial.kept for trial in of_tool),
+                "trials": [asdict(trial) for trial in of_tool],
+            })  # fmt: skip
+            self.save()
+
     def case(self, case, beside):
+        if self.options.cost:
+            return self.costs(case)
         print(f"  {case}", file=sys.stderr)
         with machine.WIRES[case.wire]() as wire:
             for tool in [*self.options.tools, *beside]:
@@ -235,6 +277,19 @@ def cost_of(trial):
     """CPU seconds per GB of the receiving side; of them, those of who read along."""
     reader = trial["reader_s_per_gb"]
     return f"{trial['core_s_per_gb']:.3f}" + (f" (reader {reader:.3f})" if reader else "")
+
+
+def cost_table(results):
+    lines = [
+        "| case | tool | CPU s/GB | of it its own | to netsniff-ng | frames lost |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in results:
+        case = Case(**{name: row[name] for name in ("wire", "payload", "streams", "pinned", "sustained")})
+        ratio = f"{row['to_netsniff_ng']:.2f}" if row["to_netsniff_ng"] else "–"
+        lines.append(f"| {case}, {row['gbit']} Gbit/s | {row['tool']} | {row['path_s_per_gb']:.3f} | "
+                     f"{row['process_s_per_gb']:.3f} | {ratio} | {row['lost']} |")  # fmt: skip
+    return "\n".join(lines)
 
 
 def table(results):
@@ -304,12 +359,16 @@ def arguments():
     add("--streams", type=listed(int), default=[1, 8, 16, 64])
     add("--rows", type=listed(str), default=["record", *BESIDE], help="which: %(default)s")
     add("--seconds", type=float, default=2.0, help="length of each trial")
+    add("--cost", type=int, metavar="ROUNDS", help="the cost at one rate only, in so many rounds")
+    add("--rate", type=float, metavar="GBIT", help="that rate, in Gbit/s")
     add("--unpinned", action=argparse.BooleanOptionalAction, default=True)
     add("--sustained", action=argparse.BooleanOptionalAction, default=True, help="longer than memory holds")
     add("--store", action=argparse.BooleanOptionalAction, default=True, help="the store alone, against fio and dd")
     add("--directory", default=REPOSITORY / "target/bench", help="where to record; not a tmpfs")
     add("--output", type=Path, default=REPOSITORY / "benches/results/record.json")
     options = parser.parse_args()
+    if options.cost:
+        options.rows, options.store, options.unpinned, options.sustained = ["record"], False, False, False
     if options.quick:
         options.payloads, options.streams = [8032], [8]
         options.unpinned = options.sustained = False
@@ -351,7 +410,7 @@ def main():
     finally:
         shutil.rmtree(bench.scratch, ignore_errors=True)
         bench.save()
-    print(table(bench.results))
+    print(cost_table(bench.results) if options.cost else table(bench.results))
     if getattr(bench, "store", None):
         print(store.table(bench.store))
     print(f"\n{options.output}", file=sys.stderr)

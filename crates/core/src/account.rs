@@ -243,6 +243,18 @@ pub enum Layer {
     PacketRing,
 }
 
+impl fmt::Display for Layer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Layer::Device => "device",
+            Layer::Backlog => "backlog",
+            Layer::Udp => "udp",
+            Layer::Socket => "socket",
+            Layer::PacketRing => "packet ring",
+        })
+    }
+}
+
 /// A drop counter of one layer, read when the scan was armed and again after its last frame was read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DropCounter {
@@ -297,15 +309,9 @@ pub struct UnavailableCounter {
 
 impl fmt::Display for UnavailableCounter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let layer = match self.layer {
-            Layer::Device => "device",
-            Layer::Backlog => "backlog",
-            Layer::Udp => "udp",
-            Layer::Socket => "socket",
-            Layer::PacketRing => "packet ring",
-        };
         let space = if self.scope.is_empty() { "" } else { " " };
-        write!(f, "{layer}{space}{}: what it lost is not known: {}", self.scope, self.why)
+        let Self { layer, scope, why } = self;
+        write!(f, "{layer}{space}{scope}: what it lost is not known: {why}")
     }
 }
 

@@ -396,7 +396,7 @@ pub struct HostSetup {
     pub engines: Vec<SourceEngine>,
 }
 
-/// The way in which a source receives.
+/// The way in which a source receives. Its text says it in words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceEngine {
     /// Its endpoint.
@@ -405,6 +405,16 @@ pub struct SourceEngine {
     pub engine: Engine,
     /// The reason.
     pub why: String,
+}
+
+impl fmt::Display for SourceEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let engine = match self.engine {
+            Engine::Packet => "a packet ring",
+            Engine::Udp | Engine::Auto => "its socket",
+        };
+        write!(f, "received from {engine}: {}", self.why)
+    }
 }
 
 /// The origin of a scan that was copied from another site.

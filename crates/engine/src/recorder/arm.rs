@@ -6,7 +6,6 @@ use std::sync::{Arc, mpsc};
 
 use fullbore_capture::SinkQueues;
 use fullbore_capture::{Capture, CaptureEvent, StreamNames, WriterQueue};
-use fullbore_core::endpoint::Engine;
 use fullbore_core::manifest::{HostSetup, SourceEngine};
 use fullbore_linux::clock::Clock;
 use fullbore_linux::ring::{Notifier, WriterEvent, WriterMetrics, reply_queue};
@@ -48,12 +47,8 @@ impl Recorder {
             tell(&Event::Warning { text });
         }
         let engines: Vec<SourceEngine> = sources.iter().flat_map(|it| it.engines()).collect();
-        for SourceEngine { source, engine, why } in &engines {
-            let engine = match engine {
-                Engine::Packet => "a packet ring",
-                Engine::Udp | Engine::Auto => "its socket",
-            };
-            tell(&Event::Note { text: format!("{source} is received from {engine}: {why}") });
+        for it in &engines {
+            tell(&Event::Note { text: format!("{} is {it}", it.source) });
         }
         sinks.prepare(tell)?;
         let memory: Vec<Arc<Region>> = sources.iter().flat_map(|it| it.memory()).collect();
