@@ -179,7 +179,9 @@ impl Sorter {
             }
         };
         let (to, sender) = (datagram.addresses.destination, datagram.addresses.source);
-        for queue in self.takers(datagram.port, to, packet.interface) {
+        let mut place = self.first_of(datagram.port);
+        while let Some((queue, behind)) = self.taker(place, datagram.port, to, packet.interface) {
+            place = behind;
             let mut at = start;
             loop {
                 let next = end.min(at.saturating_add(step));
@@ -204,19 +206,28 @@ impl Sorter {
             self.refused.checksums += 1;
             return;
         }
-        for queue in self.takers(datagram.port, addresses.destination, interface) {
+        let (port, to, sender) = (datagram.port, addresses.destination, addresses.source);
+        let mut from = self.first_of(port);
+        while let Some((queue, behind)) = self.taker(from, port, to, interface) {
+            from = behind;
             let place = Place::Joined(datagram.payload.to_vec());
-            self.queues[queue].push_back(Waiting { place, sender: addresses.source });
+            self.queues[queue].push_back(Waiting { place, sender });
         }
     }
 
-    /// Returns the sources that take a datagram. Only a group can have several.
-    fn takers(&self, port: u16, to: IpAddr, interface: u32) -> impl Iterator<Item = usize> + use<> {
-        let start = self.by_port.partition_point(|(of, _)| *of < port);
-        let of_port = self.by_port[start..].iter().take_while(|(of, _)| *of == port);
-        let takes = |queue: &usize| self.rules[*queue].takes(to, interface);
-        let takers: Vec<usize> = of_port.map(|(_, queue)| *queue).filter(takes).collect();
-        takers.into_iter()
+    /// Returns the next source from place `from` on of `by_port` that takes a datagram, and the place behind it. Only a group
+    /// can have several.
+    fn taker(&self, from: usize, port: u16, to: IpAddr, interface: u32) -> Option<(usize, usize)> {
+        let of_port = self.by_port.get(from..)?.iter().take_while(|(of, _)| *of == port);
+        let mut numbered = of_port.enumerate();
+        let takes = |queue: usize| self.rules[queue].takes(to, interface);
+        let (place, (_, queue)) = numbered.find(|(_, (_, queue))| takes(*queue))?;
+        Some((*queue, from + place + 1))
+    }
+
+    /// The place of the first rule of a port.
+    fn first_of(&self, port: u16) -> usize {
+        self.by_port.partition_point(|(of, _)| *of < port)
     }
 }
 

@@ -468,8 +468,7 @@ fn sources(manifest: &Manifest) -> Vec<String> {
 /// How the sources were received, if not simply from their sockets: each way once.
 fn engines(manifest: &Manifest) -> Vec<String> {
     let setup = manifest.host_setup.iter();
-    let mut told: Vec<String> =
-        setup.flat_map(|it| &it.engines).map(ToString::to_string).collect();
+    let mut told: Vec<String> = setup.flat_map(|it| &it.engines).map(ToString::to_string).collect();
     told.dedup();
     told
 }
