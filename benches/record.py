@@ -78,7 +78,8 @@ class Trial:
     reader_s_per_gb: float
     """Of what CPU 1 did, the time of those who read along."""
     path_s_per_gb: float
-    """The tool's own time, interrupts of CPU 1 and kernel threads: what other programs do there is not in it."""
+    """The tool's own time and the interrupts of CPU 1: what other programs do there is not in it, and neither is the
+    time of kernel threads that write back the page cache."""
     others: float
     """The share of the machine that programs took which had no part in it."""
 
@@ -131,8 +132,6 @@ class Bench:
                 process
                 + after.interrupts_of[machine.RECEIVER_CPU]
                 - before.interrupts_of[machine.RECEIVER_CPU]
-                + after.kernel_threads
-                - before.kernel_threads
             )
             / gigabytes,
             others=max(0.0, others) / seconds / os.cpu_count(),

@@ -147,7 +147,7 @@ class Fullbore(Tool):
 
 
 class FullborePacket(Fullbore):
-    name, engine = "fullbore, packet ring", "packet"
+    name, engine = "fullbore packet", "packet"
 
     @classmethod
     def why_not(cls):

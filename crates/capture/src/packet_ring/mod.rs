@@ -25,9 +25,9 @@ use fullbore_linux::sys::packet::PacketRing;
 use fullbore_linux::sys::receive::{Received, Receiver};
 
 use super::input::{CounterName, DatagramInput};
-use sorter::Sorter;
 
 pub use open::{RingError, open};
+pub(crate) use sorter::Sorter;
 
 /// The time after which the kernel hands over a block that is not full, in milliseconds.
 const RETIRE_MS: u32 = 8;
@@ -141,7 +141,7 @@ impl SharedRing {
 }
 
 /// Copies a datagram to its slices, as far as they go.
-fn scatter(mut payload: &[u8], parts: &mut [IoSliceMut<'_>]) {
+pub(crate) fn scatter(mut payload: &[u8], parts: &mut [IoSliceMut<'_>]) {
     for part in parts {
         let (now, later) = payload.split_at(payload.len().min(part.len()));
         part[..now.len()].copy_from_slice(now);
