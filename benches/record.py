@@ -77,11 +77,11 @@ class Trial:
     """What CPU 0 did beyond the sender's own time while packets came: softirq, and write-back there."""
     reader_s_per_gb: float
     """Of what CPU 1 did, the time of those who read along."""
-    path_s_per_gb: float
-    """The tool's own time and the interrupts of CPU 1: what other programs do there is not in it, and neither is the
-    time of kernel threads that write back the page cache."""
     others: float
     """The share of the machine that programs took which had no part in it."""
+    sampled: dict | None = None
+    """Seconds of CPU 1 per GB by samples: `network`, `entry` (entering its interrupt, which wires inside a machine make
+    dear) and `own`."""
 
     @property
     def lossless(self):
@@ -106,9 +106,11 @@ class Bench:
 
     def trial_of(self, tool, wire, case, gbit):
         tool.start(pin(machine.RECEIVER_CPU, case))
+        samples = machine.Samples(self.scratch / "perf.data") if self.options.cost else None
         start, before, own = time.monotonic(), machine.Busy(), machine.cpu_of(tool.process.pid)
         sent = self.send(wire, case, gbit)
         tool.stop()
+        sampled = samples.stop(tool.process.pid) if samples else None
         during = machine.Busy()
         for path in tool.files():
             flush(path)
@@ -128,13 +130,8 @@ class Bench:
             flush_s_per_gb=flushed / gigabytes,
             elsewhere_s_per_gb=max(0.0, cores[machine.SENDER_CPU] - sent.cpu_s) / gigabytes,
             reader_s_per_gb=tool.beside_cpu_s / gigabytes,
-            path_s_per_gb=(
-                process
-                + after.interrupts_of[machine.RECEIVER_CPU]
-                - before.interrupts_of[machine.RECEIVER_CPU]
-            )
-            / gigabytes,
             others=max(0.0, others) / seconds / os.cpu_count(),
+            sampled=sampled and {name: took / gigabytes for name, took in sampled.items()},
         )
 
     def seconds(self, case):
@@ -207,16 +204,16 @@ class Bench:
                             stack.enter_context(machine.true_packets(wire))
                         told = self.trial(tool, wire, case, gbit)
                     trials[tool.name].append(told)
-                    print(f"    {tool.name:24} lost {told.sent - told.kept} of {told.sent}, {told.path_s_per_gb:.3f} s/GB, "
-                          f"of it its own {told.process_s_per_gb:.3f}, others took {told.others:.0%}", file=sys.stderr)  # fmt: skip
-        peer = trials.get("netsniff-ng")
+                    print(f"    {tool.name:24} lost {told.sent - told.kept} of {told.sent}, "
+                          f"{said(told.sampled)}, others took {told.others:.0%}", file=sys.stderr)  # fmt: skip
+        peer = trials.get("netsniff-ng", [])
         for tool, of_tool in trials.items():
-            cost = statistics.median(trial.path_s_per_gb for trial in of_tool)
-            ratio = [ours.path_s_per_gb / its.path_s_per_gb for ours, its in zip(of_tool, peer or [])]
+            middle = lambda of: statistics.median(map(of, of_tool))
+            ratios = [path(ours) / path(its) for ours, its in zip(of_tool, peer)]
             self.results.append({
-                **asdict(case), "tool": tool, "gbit": gbit, "path_s_per_gb": cost,
-                "process_s_per_gb": statistics.median(trial.process_s_per_gb for trial in of_tool),
-                "to_netsniff_ng": statistics.median(ratio) if ratio else None,
+                **asdict(case), "tool": tool, "gbit": gbit, "path_s_per_gb": middle(path),
+                **{name: middle(lambda trial: trial.sampled[name]) for name in ("network", "entry", "own")},
+                "to_netsniff_ng": statistics.median(ratios) if ratios else None,
                 "lost": sum(trial.sent - trial.kept for trial in of_tool),
                 "trials": [asdict(trial) for trial in of_tool],
             })  # fmt: skip
@@ -278,16 +275,25 @@ def cost_of(trial):
     return f"{trial['core_s_per_gb']:.3f}" + (f" (reader {reader:.3f})" if reader else "")
 
 
+def path(trial):
+    """What the packets and the tool cost, without entering the interrupt."""
+    return trial.sampled["network"] + trial.sampled["own"]
+
+
+def said(sampled):
+    return ", ".join(f"{name} {value:.3f}" for name, value in sampled.items()) + " s/GB"
+
+
 def cost_table(results):
     lines = [
-        "| case | tool | CPU s/GB | of it its own | to netsniff-ng | frames lost |",
-        "|---|---|---|---|---|---|",
+        "| case | tool | network s/GB | own s/GB | both | both, to netsniff-ng | entering s/GB | frames lost |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for row in results:
         case = Case(**{name: row[name] for name in ("wire", "payload", "streams", "pinned", "sustained")})
         ratio = f"{row['to_netsniff_ng']:.2f}" if row["to_netsniff_ng"] else "–"
-        lines.append(f"| {case}, {row['gbit']} Gbit/s | {row['tool']} | {row['path_s_per_gb']:.3f} | "
-                     f"{row['process_s_per_gb']:.3f} | {ratio} | {row['lost']} |")  # fmt: skip
+        lines.append(f"| {case}, {row['gbit']} Gbit/s | {row['tool']} | {row['network']:.3f} | {row['own']:.3f} | "
+                     f"{row['path_s_per_gb']:.3f} | {ratio} | {row['entry']:.3f} | {row['lost']} |")  # fmt: skip
     return "\n".join(lines)
 
 
@@ -366,6 +372,8 @@ def arguments():
     add("--directory", default=REPOSITORY / "target/bench", help="where to record; not a tmpfs")
     add("--output", type=Path, default=REPOSITORY / "benches/results/record.json")
     options = parser.parse_args()
+    if options.cost and shutil.which("perf") is None:
+        parser.error("--cost samples the receiving CPU with perf (apt install linux-perf)")
     if options.cost:
         options.rows, options.store, options.unpinned, options.sustained = ["record"], False, False, False
     if options.quick:
