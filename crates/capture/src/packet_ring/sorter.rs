@@ -399,10 +399,8 @@ mod tests {
                         got[queue].push(next.payload(&block).to_vec());
                     } else {
                         // Any queue that still has some, so that each order ends.
-                        for queue in 0..4 {
-                            if let Some(next) = sorter.take(queue) {
-                                got[queue].push(next.payload(&block).to_vec());
-                            }
+                        for (queue, got) in got.iter_mut().enumerate() {
+                            got.extend(sorter.take(queue).map(|it| it.payload(&block).to_vec()));
                         }
                     }
                 }
