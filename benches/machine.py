@@ -99,10 +99,11 @@ class Samples:
     RATE = 1000
     NETWORK = ("process_backlog", "net_rx_action", "napi_", "__netif_receive_skb", "ip_rcv", "tpacket_rcv", "udp_rcv")
 
-    def __init__(self, file: Path):
+    def __init__(self, file: Path, stack: contextlib.ExitStack):
         self.file = file
         command = ["perf", "record", "-e", "cpu-clock", "-F", self.RATE, "-g", "-C", RECEIVER_CPU, "-o", file]
         self.process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        stack.callback(self.process.kill)  # does nothing to one that has ended
         while not file.exists():
             time.sleep(0.01)
 

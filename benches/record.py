@@ -99,14 +99,13 @@ class Bench:
         (self.scratch / "data").mkdir(parents=True)
         ports = range(FIRST_PORT, FIRST_PORT + case.streams)
         tool = tool_class(wire, self.scratch / "data", ports, case.payload)
-        try:
-            return self.trial_of(tool, wire, case, gbit)
-        finally:
-            tool.abandon()  # where the trial was interrupted, or the tool did not start
+        with contextlib.ExitStack() as stack:
+            stack.callback(tool.abandon)  # where the trial was interrupted, or the tool did not start
+            return self.trial_of(tool, wire, case, gbit, stack)
 
-    def trial_of(self, tool, wire, case, gbit):
+    def trial_of(self, tool, wire, case, gbit, stack):
         tool.start(pin(machine.RECEIVER_CPU, case))
-        samples = machine.Samples(self.scratch / "perf.data") if self.options.cost else None
+        samples = machine.Samples(self.scratch / "perf.data", stack) if self.options.cost else None
         start, before, own = time.monotonic(), machine.Busy(), machine.cpu_of(tool.process.pid)
         sent = self.send(wire, case, gbit)
         tool.stop()
