@@ -15,6 +15,7 @@ pub mod loops;
 #[cfg(feature = "hdf5")]
 pub mod mark;
 pub mod memory;
+pub mod packet;
 pub mod receive;
 pub mod sched;
 pub mod send;
