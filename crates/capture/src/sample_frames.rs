@@ -175,8 +175,9 @@ impl DatagramInput for SampleFramesInput {
     }
 
     fn counter(&self) -> Option<CounterName> {
+        let (layer, counter) = (Layer::Device, "frames not read");
         let scope = self.path.display().to_string();
-        Some(CounterName { layer: Layer::Device, counter: "frames not read", scope })
+        Some(CounterName { layer, counter, scope, own: false, coarse: false })
     }
 
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
