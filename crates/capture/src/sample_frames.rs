@@ -175,8 +175,8 @@ impl DatagramInput for SampleFramesInput {
     }
 
     fn counter(&self) -> Option<CounterName> {
-        let (layer, counter) = (Layer::Device, "frames not read");
         let scope = self.path.display().to_string();
+        let (layer, counter) = (Layer::Device, "frames not read");
         Some(CounterName { layer, counter, scope, own: false, coarse: false })
     }
 
