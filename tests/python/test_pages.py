@@ -232,6 +232,9 @@ def test_the_pages_about_reading(machine):
         machine.types(command)
         contents.append((machine.here / "no0001.vdif").read_bytes())
     assert contents[0] == contents[1] and len(contents[0]) == stored
+    machine.types(page.next("fullbore convert "))
+    machine.types(f"cp no0001.tdms killed.tdms\n{page.next('fullbore convert ')}")
+    assert (machine.here / "whole.tdms").stat().st_size > 2 * stored
     for _ in range(2):
         machine.types(f"rm -f out*.h5\n{page.next('fullbore convert ')}")
         assert (machine.here / "out.h5").exists()
