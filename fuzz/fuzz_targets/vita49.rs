@@ -1,7 +1,8 @@
 //! Any bytes as a VITA-49 packet, and any packets as a stream.
 #![no_main]
 
-use fullbore_formats::vita49::index::{PacketIndexer, PacketReading};
+use fullbore_formats::packets::PacketReading;
+use fullbore_formats::vita49::index::PacketIndexer;
 use fullbore_formats::vita49::{Context, Packet, Prologue, write};
 
 libfuzzer_sys::fuzz_target!(|packets: Vec<&[u8]>| check(&packets));

@@ -7,8 +7,12 @@ import astropy.units as u
 import numpy as np
 import pytest
 import wire
-from baseband import vdif
+from astropy.time import Time
+from baseband import mark5b, vdif
 from fullbore import Recording, free_port, run
+
+
+REFERENCE = Time("2014-06-13T05:30:01")
 
 
 def convert(store, scan, path, *options, **kept):
@@ -95,3 +99,107 @@ def test_samples_that_nobody_described_are_refused(store, tmp_path):
     record_bytes(store, tmp_path, bytes(1000), "format=raw")
     refused = convert(store, "s_a", tmp_path / "out.npy", code=2)
     assert "did not describe its samples" in refused.stderr.decode()
+
+
+def test_a_part_of_a_sample_at_the_end_is_told_of(store, tmp_path):
+    record_bytes(store, tmp_path, bytes(range(11)), "samples=ri16_le&channels=2")
+    told = convert(store, "s_a", tmp_path / "out.npy", "--as", "i16", "--json")
+    assert "last 3 bytes are not a whole sample" in told.stderr.decode()
+    (stream,) = json.loads(told.stdout)["streams"]
+    assert (stream["rows"], stream["rest_bytes"]) == (2, 3)
+    assert np.load(tmp_path / "out.npy").shape == (2, 2)
+
+
+def test_baseband_decodes_mark_5b_alike(store, tmp_path):
+    sent = wire.cut(wire.sample("SAMPLE_MARK5B"), 10_016)
+    port = free_port()
+    query = "format=mark5b&name=sample&samples=rm2&channels=8"
+    with Recording(f"udp://127.0.0.1:{port}?{query}", store=store) as recording:
+        wire.send(sent, port)
+    recording.stop()
+    convert(store, recording.scan, tmp_path / "out.npy")
+    opened = mark5b.open(wire.data.SAMPLE_MARK5B, "rs", sample_rate=32 * u.MHz, nchan=8, bps=2, ref_time=REFERENCE)
+    with opened as theirs:
+        assert np.array_equal(np.load(tmp_path / "out.npy"), theirs.read())
+
+
+def test_complex_vdif_is_what_baseband_wrote(store, tmp_path):
+    rng = np.random.default_rng(2)
+    written = (rng.uniform(-3, 3, (8000, 2)) + 1j * rng.uniform(-3, 3, (8000, 2))).astype("c8")
+    header = vdif.VDIFHeader.fromvalues(
+        edv=1, time=REFERENCE, samples_per_frame=1000, nchan=2, bps=8, complex_data=True,
+        sample_rate=1 * u.MHz, thread_id=0, station="xx",
+    )  # fmt: skip
+    path = tmp_path / "made.vdif"
+    with vdif.open(path, "ws", header0=header, squeeze=False) as file:
+        file.write(written.reshape(-1, 1, 2))
+    with vdif.open(path, "rs", sample_rate=1 * u.MHz) as theirs:
+        expected = theirs.read()
+    sent = wire.cut(path.read_bytes(), header.frame_nbytes)
+    port = free_port()
+    with Recording(f"udp://127.0.0.1:{port}?format=vdif&name=sample", store=store) as recording:
+        wire.send(sent, port)
+    recording.stop()
+    convert(store, recording.scan, tmp_path / "out.npy")
+    # The levels of baseband lie around zero, and one standard deviation is 35.5 steps.
+    assert np.allclose((np.load(tmp_path / "out.npy") + 0.5 + 0.5j) / 35.5, expected)
+    assert len(np.unique(expected)) > 10_000
+
+
+def in_blocks(store):
+    """A recording of several blocks: its name, its only chunk, and its rows."""
+    rows = np.arange(262_144).astype("<i2").reshape(-1, 2)
+    frames = [struct.pack("<Q", n) + frame.tobytes() for n, frame in enumerate(rows.reshape(-1, 256, 2))]
+    port = free_port()
+    query = "format=raw&seq=0:8:le&strip=8&frame=1024&samples=ri16_le&channels=2&name=x&block=64KiB"
+    with Recording(f"udp://127.0.0.1:{port}?{query}", store=store) as recording:
+        wire.send(frames, port)
+    recording.stop()
+    (chunk,) = (it for it in store.glob(f"{recording.scan}*/*") if it.is_file())
+    return recording.scan, chunk, rows
+
+
+def test_damage_ends_a_conversion_unless_it_is_allowed(store, tmp_path):
+    scan, chunk, rows = in_blocks(store)
+    with open(chunk, "r+b") as file:
+        file.seek(100_000)
+        file.write(b"\xff\xff\xff")
+    refused = convert(store, scan, tmp_path / "out.npy", "--as", "i16", code=2)
+    assert "--allow-damaged" in refused.stderr.decode()
+    assert not list(tmp_path.glob("out.npy*"))
+    convert(store, scan, tmp_path / "out.npy", "--as", "i16", "--allow-damaged", code=1)
+    read = np.load(tmp_path / "out.npy")
+    assert read.shape == rows.shape
+    assert 1 <= np.count_nonzero(np.any(read != rows, axis=1)) <= 2
+    beside = json.loads((tmp_path / "out.npy.json").read_text())
+    assert beside["account"]["unverified"] > 0
+
+
+def test_blocks_that_are_gone_at_the_end_are_nan(store, tmp_path):
+    scan, chunk, rows = in_blocks(store)
+    with open(chunk, "r+b") as file:
+        file.truncate(300_000)
+    convert(store, scan, tmp_path / "out.npy", "--allow-damaged", code=1)
+    read = np.load(tmp_path / "out.npy")
+    assert read.shape == rows.shape
+    gone = np.flatnonzero(np.isnan(read[:, 0]))
+    assert 0 < gone[0] <= 75_000 and np.array_equal(gone, np.arange(gone[0], len(rows)))
+    assert np.array_equal(read[: gone[0]], rows[: gone[0]])
+
+
+def test_a_recording_that_was_killed_becomes_an_array_of_what_is_durable(store, tmp_path):
+    rows = np.arange(2_000_000, dtype="<i2").reshape(-1, 2)
+    frames = [struct.pack("<Q", n) + frame.tobytes() for n, frame in enumerate(rows.reshape(-1, 250, 2))]
+    port = free_port()
+    query = "format=raw&seq=0:8:le&strip=8&frame=1000&samples=ri16_le&channels=2&name=x&block=64KiB"
+    with Recording(f"udp://127.0.0.1:{port}?{query}", store=store) as recording:
+        wire.send(frames, port)
+        recording.wait("progress", lambda told: told["durable_bytes"] > 500_000)
+        recording.kill()
+    convert(store, recording.scan, tmp_path / "before.npy", "--as", "i16", code=1)
+    run("recover", recording.scan, "--store", store, code=(0, 1))
+    convert(store, recording.scan, tmp_path / "after.npy", "--as", "i16", code=(0, 1))
+    for name in ["before", "after"]:
+        read = np.load(tmp_path / f"{name}.npy")
+        assert len(read) >= 125_000
+        assert np.array_equal(read, rows[: len(read)])

@@ -190,6 +190,8 @@ def test_the_pages_about_reading(machine):
     sends(machine, seconds=4)
     recorder.stop()
     told = [reader.ends(code=(GOOD, FOUND)) for reader in readers]
+    snapshot = page.next("fullbore snapshot ").typed
+    machine.types(snapshot.replace("2026-11-21T18:00:05", "+1s"))
     watcher = machine.starts(page.next("fullbore watch "), until="nothing has arrived")
     sends(machine, seconds=3)
     assert "station Fb, thread 0: 16 × 2 bits, real" in watcher.stop()

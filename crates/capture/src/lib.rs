@@ -6,7 +6,8 @@
 //! ```
 //!
 //! - [`Capture`]: the capture thread, which serves several ports
-//! - [`DatagramInput`]: where the datagrams of a port come from: a socket, a [packet ring](RingInput), a [packet capture](FileInput), or a [TCP connection](TcpInput)
+//! - [`DatagramInput`]: where the datagrams of a port come from: a socket, a [packet ring](RingInput), a [packet
+//!   capture](FileInput), a [TCP connection](TcpInput), or [samples with gaps](SampleFramesInput) in a file
 //! - [`Port`]: an input and its streams, as detected from the first datagrams
 //! - [`window`]: the open part of a stream, in which frames are put in order
 //! - [`Striper`]: the choice of a target for each block
@@ -33,6 +34,7 @@ mod partial_block;
 mod port;
 mod reassembler;
 mod resync;
+mod sample_frames;
 mod scan_stream;
 mod second_boundary;
 mod sequential;
@@ -53,6 +55,7 @@ pub use packet_ring::{RingError, RingInput, open as open_ring};
 pub use port::{
     AMPLE_BLOCKS, CUT_PATIENCE, Port, PortError, PortMetrics, Sizes, TooFewBlocks, listen,
 };
+pub use sample_frames::{FrameRun, INDEX_BYTES, SampleFrames, SampleFramesInput};
 pub use scan_stream::{
     CaptureEvent, ScanContext, ScanStream, SinkShare, SourceEnd, StreamLayout, StreamMetrics,
     StreamTotals, discovered,

@@ -38,8 +38,9 @@ use output::Output;
 /// shows the leap-second table in use and when it expires.
 ///
 /// Exit codes: 0 success; 1 the command ran and found a problem: loss, damage,
-/// an abort, or missed timing; 2 the command could not run; 3 from `verify` only:
-/// the data is intact, but the recording is not complete.
+/// an abort, or missed timing; 2 the command could not run; 3 from `verify`: the data
+/// is intact, but the recording is not complete; from `plan` and `doctor`: nothing
+/// refuses, but something warns or is not known.
 #[derive(Parser)]
 #[command(version, args_override_self = true, propagate_version = true, verbatim_doc_comment)]
 struct Arguments {
@@ -76,6 +77,7 @@ enum Verb {
     Mark(verbs::mark::Args),
     Trigger(verbs::trigger::Args),
     Snapshot(verbs::snapshot::Args),
+    Serve(verbs::serve::Args),
     Send(verbs::transfer::send::Args),
     Receive(verbs::transfer::receive::Args),
     Transfers(verbs::transfer::transfers::Args),
@@ -87,6 +89,8 @@ enum Verb {
     Convert(verbs::convert::Args),
     Simulate(verbs::simulate::Args),
     Bench(verbs::bench::Args),
+    Plan(Box<verbs::plan::Args>),
+    Doctor(verbs::doctor::Args),
     Selftest(Box<verbs::selftest::Args>),
 }
 
@@ -153,6 +157,7 @@ fn obey(arguments: Arguments, file: RecordFile) -> anyhow::Result<ExitCode> {
         Verb::Mark(args) => verbs::mark::run(args, output),
         Verb::Trigger(args) => verbs::trigger::run(args, output),
         Verb::Snapshot(args) => verbs::snapshot::run(args, output),
+        Verb::Serve(args) => verbs::serve::run(args, output),
         Verb::Send(args) => verbs::transfer::send::run(args, output),
         Verb::Receive(args) => verbs::transfer::receive::run(args, output),
         Verb::Transfers(args) => verbs::transfer::transfers::run(args, output),
@@ -164,6 +169,8 @@ fn obey(arguments: Arguments, file: RecordFile) -> anyhow::Result<ExitCode> {
         Verb::Convert(args) => verbs::convert::run(args, output),
         Verb::Simulate(args) => verbs::simulate::run(args, output),
         Verb::Bench(args) => verbs::bench::run(args, output),
+        Verb::Plan(args) => verbs::plan::run(*args, output),
+        Verb::Doctor(args) => verbs::doctor::run(args, output),
         Verb::Selftest(args) => verbs::selftest::run(*args, output),
     }
 }

@@ -38,6 +38,15 @@ impl SampleGaps {
             _ => self.listed.push(SampleGap { first, count }),
         }
     }
+
+    /// Leaves what is before a sample. Unlisted gaps stay counted.
+    pub fn cut(&mut self, end: u64) {
+        self.listed.retain(|gap| gap.first < end);
+        if let Some(gap) = self.listed.last_mut() {
+            gap.count = gap.count.min(end - gap.first);
+        }
+        self.end = self.end.min(end);
+    }
 }
 
 #[cfg(test)]
@@ -52,6 +61,9 @@ mod tests {
         gaps.add(6, 1);
         let gap = |first, count| SampleGap { first, count };
         assert_eq!(gaps.listed, [gap(0, 5), gap(6, 1)]);
+        let mut cut = gaps.clone();
+        cut.cut(4);
+        assert_eq!(cut.listed, [gap(0, 4)]);
         for number in 0..MOST_GAPS as u64 {
             gaps.add(10 + 2 * number, 1);
         }

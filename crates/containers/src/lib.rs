@@ -1,29 +1,48 @@
 //! Containers of samples: files that other programs read.
 //!
 //! ```text
-//! payloads ──► Recoder ──► SampleWriter ──► files
-//!              to an encoding              numpy: x.npy and x.npy.json
-//!              that the format has
+//! blocks ──► Payloads ──► Recoder ──► SampleWriter ──► files
+//!            without      to an encoding              numpy: x.npy and x.npy.json
+//!            headers      that the format has         Digital RF: top/channel/…
+//!                                                     SigMF: x.sigmf-data and x.sigmf-meta
+//!                                                     TDMS: x.tdms and x.tdms_index
 //! ```
 //!
-//! A [`SampleFormat`] creates the writer of one stream. The caller appends its samples in order, those that are not
-//! there too, and finishes the files with the account. A writer knows neither blocks nor frames.
+//! A [`SampleFile`] takes the blocks of one stream, stored or live. Its [`SampleFormat`] creates the writer, which gets the
+//! samples in order, those that are not there too, and the account at the end. A writer knows neither blocks nor frames.
 
+#[cfg(feature = "hdf5")]
+mod digital_rf;
+mod error;
+mod file;
+mod fill;
+mod format;
 mod gaps;
 mod numpy;
+mod payload;
+pub mod read;
 mod recoder;
+mod sigmf;
+mod target;
+pub mod tdms;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use fullbore_core::account::Account;
-use fullbore_formats::samples::decode::DoesNotFit;
-use fullbore_formats::samples::{Encoding, SampleLayout};
+use fullbore_formats::samples::SampleLayout;
 use fullbore_time::Tai;
 
+#[cfg(feature = "hdf5")]
+pub use self::digital_rf::DigitalRfOptions;
+pub use self::error::SampleError;
+pub use self::file::{Purpose, SampleFile, SampleOptions};
+pub use self::format::SampleFormat;
 pub use self::gaps::{SampleGap, SampleGaps};
-use self::numpy::NumpyWriter;
+pub use self::payload::{Framing, SampleBlock};
 pub use self::recoder::{Recoder, SampleType};
+pub use self::sigmf::SigmfWriter;
+pub use self::target::SampleTarget;
 
 /// What the files of a stream begin with.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +55,21 @@ pub struct Opening<'a> {
     pub layout: &'a SampleLayout,
     /// The time of the first sample.
     pub start: Option<Tai>,
+    /// Where the samples come from.
+    pub origin: Origin<'a>,
+}
+
+/// Where samples come from. A text without a value is empty.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Origin<'a> {
+    /// Program and version that recorded them.
+    pub software: &'a str,
+    /// The host of the recording.
+    pub host: &'a str,
+    /// The endpoint that they came from.
+    pub source: &'a str,
+    /// The file that lists the streams of the scan, if there are several: see [`SampleFormat::list`].
+    pub list: Option<&'a Path>,
 }
 
 /// What the files of a stream end with.
@@ -43,6 +77,23 @@ pub struct Opening<'a> {
 pub struct Ending<'a> {
     /// The account of their content.
     pub account: Option<&'a Account>,
+    /// What they lack of it, and why, if a write failed.
+    pub lacks: Option<&'a str>,
+    /// The notes on samples, in order.
+    pub notes: &'a [Note],
+}
+
+/// A note on a sample.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// The number of the sample, counted from 0, those that are not there too.
+    pub sample: u64,
+    /// The marked moment.
+    pub time: Tai,
+    /// The text.
+    pub text: String,
+    /// A UUID.
+    pub uuid: String,
 }
 
 /// Files that have their ending.
@@ -70,71 +121,10 @@ pub trait SampleWriter: Send {
 
     /// Writes the ending, and makes the files durable.
     fn finish(self: Box<Self>, ending: &Ending<'_>) -> io::Result<Finished>;
-}
 
-/// A format of files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SampleFormat {
-    /// An array of numpy, and a JSON file beside it.
-    Numpy,
-}
-
-impl SampleFormat {
-    /// The scheme of its targets, as in `npy:out.npy`.
-    pub fn scheme(self) -> &'static str {
-        match self {
-            Self::Numpy => "npy",
-        }
-    }
-
-    /// The format and the path of a target: `npy:PATH`, or a path with the usual ending.
-    pub fn of_target(target: &str) -> Option<(Self, &Path)> {
-        [Self::Numpy].into_iter().find_map(|format| {
-            let scheme = format.scheme();
-            let named = target.strip_prefix(scheme).and_then(|rest| rest.strip_prefix(':'));
-            let path = named.filter(|path| !path.is_empty());
-            let usual = || !target.contains(':') && target.ends_with(&format!(".{scheme}"));
-            path.or_else(|| usual().then_some(target)).map(|path| (format, Path::new(path)))
-        })
-    }
-
-    /// The encoding of values that are stored as `wanted`; without a wish, the one that the format prefers.
-    pub fn encoding(
-        self,
-        from: Encoding,
-        wanted: Option<SampleType>,
-    ) -> Result<Encoding, DoesNotFit> {
-        match self {
-            Self::Numpy => Recoder::encoding(from, wanted.unwrap_or(SampleType::F32)),
-        }
-    }
-
-    /// The files that it makes for a path. None of them may exist.
-    pub fn files(self, path: &Path) -> Vec<PathBuf> {
-        match self {
-            Self::Numpy => vec![path.to_owned(), numpy::description_of(path)],
-        }
-    }
-
-    /// Creates the files of a stream.
-    pub fn create(self, path: &Path, opening: &Opening<'_>) -> io::Result<Box<dyn SampleWriter>> {
-        match self {
-            Self::Numpy => Ok(Box::new(NumpyWriter::create(path, opening)?)),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_target_is_named_by_scheme_or_ending() {
-        let numpy = |path| Some((SampleFormat::Numpy, Path::new(path)));
-        assert_eq!(SampleFormat::of_target("npy:out"), numpy("out"));
-        assert_eq!(SampleFormat::of_target("out.npy"), numpy("out.npy"));
-        for other in ["npy:", "hdf5:out.npy", "out.h5", "npyx"] {
-            assert_eq!(SampleFormat::of_target(other), None, "{other}");
-        }
+    /// After a failed write: leaves the samples of the last sync, with their ending if the format has room for it. Unless a
+    /// format does more, its files stay as they are.
+    fn abandon(self: Box<Self>, _ending: &Ending<'_>) -> io::Result<()> {
+        Ok(())
     }
 }

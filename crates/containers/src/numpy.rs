@@ -5,7 +5,8 @@
 //! Samples that are not there are NaN, or 0 of integers.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use fullbore_core::account::Account;
@@ -13,6 +14,7 @@ use fullbore_formats::samples::{Code, Encoding, SampleLayout};
 use fullbore_time::Tai;
 use serde::Serialize;
 
+use crate::fill::Fill;
 use crate::{Ending, Finished, Opening, SampleGap, SampleGaps, SampleWriter};
 
 /// Bytes of the header, which has room for the largest shape.
@@ -35,6 +37,9 @@ struct Description<'a> {
     /// Gaps after the listed ones.
     gaps_unlisted: u64,
     account: Option<&'a Account>,
+    /// What the array lacks, if a write failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lacks: Option<&'a str>,
 }
 
 /// A file that is being written. Until the first sync, it states that it has no samples.
@@ -47,8 +52,10 @@ pub struct NumpyWriter {
     file: BufWriter<File>,
     sample_bytes: u64,
     bytes: u64,
+    /// The samples that the header states.
+    synced: u64,
     gaps: SampleGaps,
-    fill: Vec<u8>,
+    fill: Fill,
 }
 
 /// The file beside an array.
@@ -91,23 +98,12 @@ fn header(layout: &SampleLayout, samples: u64) -> Vec<u8> {
     header
 }
 
-/// 4096 values that stand for those that are not there.
-fn fill(encoding: Encoding) -> Vec<u8> {
-    let value = match encoding.code {
-        Code::Float { bytes: 4, big_endian: false } => f32::NAN.to_le_bytes().to_vec(),
-        Code::Float { bytes: 4, .. } => f32::NAN.to_be_bytes().to_vec(),
-        Code::Float { big_endian: false, .. } => f64::NAN.to_le_bytes().to_vec(),
-        Code::Float { .. } => f64::NAN.to_be_bytes().to_vec(),
-        code => vec![0; code.bits() as usize / 8],
-    };
-    value.repeat(4096)
-}
-
 impl NumpyWriter {
     /// Creates the file, which must not exist.
     pub fn create(path: &Path, opening: &Opening<'_>) -> io::Result<Self> {
         let mut file = BufWriter::with_capacity(BUFFER_BYTES, File::create_new(path)?);
         file.write_all(&header(opening.layout, 0))?;
+        file.flush()?;
         Ok(Self {
             path: path.to_owned(),
             scan: opening.scan.to_owned(),
@@ -117,21 +113,23 @@ impl NumpyWriter {
             file,
             sample_bytes: opening.layout.sample_bits() / 8,
             bytes: 0,
+            synced: 0,
             gaps: SampleGaps::default(),
-            fill: fill(opening.layout.encoding),
+            fill: Fill::new(opening.layout.encoding),
         })
     }
 
-    fn describe(&self, account: Option<&Account>) -> io::Result<u64> {
+    fn describe(&self, ending: &Ending<'_>) -> io::Result<u64> {
         let description = Description {
             scan: &self.scan,
             stream: &self.stream,
-            samples: self.samples(),
+            samples: self.synced,
             layout: &self.layout,
             start: self.start,
             gaps: &self.gaps.listed,
             gaps_unlisted: self.gaps.unlisted,
-            account,
+            account: ending.account,
+            lacks: ending.lacks,
         };
         let mut file = File::create_new(description_of(&self.path))?;
         let text = serde_json::to_vec_pretty(&description)?;
@@ -149,17 +147,12 @@ impl SampleWriter for NumpyWriter {
 
     fn append_absent(&mut self, samples: u64) -> io::Result<()> {
         let first = self.samples();
-        let mut left = samples.checked_mul(self.sample_bytes).ok_or_else(|| {
+        let bytes = samples.checked_mul(self.sample_bytes).ok_or_else(|| {
             io::Error::new(io::ErrorKind::FileTooLarge, "the gap has more bytes than a file")
         })?;
         self.gaps.add(first, samples);
-        self.bytes += left;
-        while left > 0 {
-            let some = left.min(self.fill.len() as u64);
-            self.file.write_all(&self.fill[..some as usize])?;
-            left -= some;
-        }
-        Ok(())
+        self.bytes += bytes;
+        self.fill.write(&mut self.file, bytes)
     }
 
     fn samples(&self) -> u64 {
@@ -167,31 +160,48 @@ impl SampleWriter for NumpyWriter {
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        self.file.seek(SeekFrom::Start(0))?;
-        self.file.write_all(&header(&self.layout, self.samples()))?;
-        self.file.seek(SeekFrom::End(0))?;
-        self.file.get_ref().sync_data()
+        // Samples are durable before the header counts them.
+        self.file.flush()?;
+        self.file.get_ref().sync_data()?;
+        let samples = self.samples();
+        self.file.get_ref().write_all_at(&header(&self.layout, samples), 0)?;
+        self.file.get_ref().sync_data()?;
+        self.synced = samples;
+        Ok(())
     }
 
     fn finish(mut self: Box<Self>, ending: &Ending<'_>) -> io::Result<Finished> {
         self.sync()?;
         self.file.get_ref().sync_all()?;
-        let beside = self.describe(ending.account)?;
+        let beside = self.describe(ending)?;
         let samples = self.samples();
         Ok(Finished { samples, bytes: HEADER_BYTES as u64 + self.bytes + beside })
+    }
+
+    fn abandon(mut self: Box<Self>, ending: &Ending<'_>) -> io::Result<()> {
+        self.bytes = self.synced * self.sample_bytes;
+        self.gaps.cut(self.synced);
+        self.file.get_ref().set_len(HEADER_BYTES as u64 + self.bytes)?;
+        self.describe(ending)?;
+        // What could not be written is in the buffer, and must not follow.
+        let (file, _) = self.file.into_parts();
+        file.sync_all()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Origin;
 
     fn layout(encoding: &str, channels: u32) -> SampleLayout {
         SampleLayout::new(encoding.parse().unwrap(), channels)
     }
 
     fn create(path: &Path, layout: &SampleLayout) -> io::Result<NumpyWriter> {
-        NumpyWriter::create(path, &Opening { scan: "s_a", stream: "x", layout, start: None })
+        let origin = Origin::default();
+        let opening = Opening { scan: "s_a", stream: "x", layout, start: None, origin };
+        NumpyWriter::create(path, &opening)
     }
 
     #[test]
@@ -200,6 +210,27 @@ mod tests {
         assert_eq!(largest.len(), 128);
         assert!(String::from_utf8_lossy(&largest).contains("(18446744073709551615, 65536, 2), }"));
         assert_eq!(largest.last(), Some(&b'\n'));
+    }
+
+    #[test]
+    fn an_abandoned_file_has_the_samples_and_gaps_of_the_last_sync() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("x.npy");
+        let layout = layout("ru8", 1);
+        let mut file = Box::new(create(&path, &layout).unwrap());
+        file.append(&[1, 2]).unwrap();
+        file.append_absent(2).unwrap();
+        file.sync().unwrap();
+        file.append_absent(5).unwrap();
+        file.append(&[3; 2 * BUFFER_BYTES]).unwrap();
+        file.append(&[4]).unwrap();
+        file.abandon(&Ending { lacks: Some("the disk is full"), ..Ending::default() }).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        assert_eq!(bytes, [header(&layout, 4), vec![1, 2, 0, 0]].concat());
+        let beside: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(description_of(&path)).unwrap()).unwrap();
+        assert_eq!(beside["gaps"], serde_json::json!([{"first": 2, "count": 2}]));
+        assert_eq!((&beside["samples"], &beside["lacks"]), (&4.into(), &"the disk is full".into()));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Recodes samples: bytes of one encoding in, bytes of another out.
 
+use std::str::FromStr;
+
 use fullbore_formats::samples::decode::{Decoder, DoesNotFit, Output};
 use fullbore_formats::samples::{Code, Encoding};
 use zerocopy::{Immutable, IntoBytes};
@@ -19,6 +21,20 @@ pub enum SampleType {
     I32,
     /// Floats of 32 bits.
     F32,
+}
+
+impl FromStr for SampleType {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(match text {
+            "i8" => Self::I8,
+            "i16" => Self::I16,
+            "i32" => Self::I32,
+            "f32" => Self::F32,
+            _ => return Err("it is i8, i16, i32 or f32"),
+        })
+    }
 }
 
 /// Turns samples of one encoding into another.
@@ -81,6 +97,15 @@ impl SampleType {
             Self::I16 => Code::Signed { bytes: 2, big_endian },
             Self::I32 => Code::Signed { bytes: 4, big_endian },
             Self::F32 => Code::Float { bytes: 4, big_endian },
+        }
+    }
+
+    /// The smallest integers for packed codes; `None` of values that have bytes of their own.
+    pub(crate) fn of_packed(from: Encoding) -> Option<Self> {
+        match from.code {
+            Code::Offset { bits: 16 } => Some(Self::I16),
+            Code::Offset { .. } | Code::SignMagnitude => Some(Self::I8),
+            Code::Signed { .. } | Code::Unsigned { .. } | Code::Float { .. } => None,
         }
     }
 

@@ -217,8 +217,8 @@ pub enum RecordError {
     Panda(#[from] fullbore_panda::Error),
     /// A container failed.
     #[cfg(feature = "hdf5")]
-    #[error("{}", fullbore_hdf5::in_full(.0))]
-    Container(std::sync::Arc<fullbore_hdf5::Error>),
+    #[error("{0}")]
+    Container(std::sync::Arc<crate::sink::container::ContainerError>),
     /// A writer failed.
     #[error(transparent)]
     Writer(#[from] WriterError),
@@ -273,15 +273,7 @@ impl From<fullbore_device::Error> for RecordError {
 #[cfg(feature = "hdf5")]
 impl From<fullbore_hdf5::Error> for RecordError {
     fn from(error: fullbore_hdf5::Error) -> Self {
-        // The text above contains all causes, so this error is not a source itself.
-        RecordError::Container(std::sync::Arc::new(error))
-    }
-}
-
-#[cfg(feature = "hdf5")]
-impl From<std::sync::Arc<fullbore_hdf5::Error>> for RecordError {
-    fn from(error: std::sync::Arc<fullbore_hdf5::Error>) -> Self {
-        RecordError::Container(error)
+        crate::sink::container::ContainerError::from(error).into()
     }
 }
 

@@ -171,7 +171,7 @@ impl BytesFile {
     ) -> Result<Report, Error> {
         if let Err(error) = self.flush() {
             // The first error is more informative than later ones.
-            let ending = ending.cut_short(&error);
+            let ending = ending.cut_short(&crate::cause(&error));
             let _ = self.abandon(&Ending { verdict: None, account: None, ..ending });
             return Err(error);
         }

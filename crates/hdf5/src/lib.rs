@@ -242,8 +242,8 @@ impl Ending {
     }
 
     /// The same ending for a file that accepted no more data.
-    pub fn cut_short(&self, error: &Error) -> Self {
-        let reason = format!("no more could be written: {}", cause(error));
+    pub fn cut_short(&self, cause: &str) -> Self {
+        let reason = format!("no more could be written: {cause}");
         Ending { reason: reason.clone(), ..self.clone().lacking(&reason) }
     }
 
@@ -273,6 +273,17 @@ pub struct Report {
 }
 
 impl Report {
+    /// A report of a file that has nothing yet.
+    pub fn of(path: PathBuf) -> Self {
+        let (flushes, longest_write) = (histogram(), Duration::ZERO);
+        Report { path, rows: 0, bytes_in: 0, file_bytes: 0, flushes, longest_write, direct: false }
+    }
+
+    /// Adds a flush that took this long.
+    pub fn flushed(&mut self, took: Duration) {
+        self.flushes.saturating_record(took.as_micros() as u64);
+    }
+
     /// The number of flushes that took at most this many microseconds and more than half of that: powers of two,
     /// ascending.
     pub fn flush_histogram(&self) -> Vec<(u64, u64)> {
@@ -832,14 +843,10 @@ mod tests {
 
     #[test]
     fn flushes_are_told_by_powers_of_two() {
-        let mut flushes = histogram();
+        let mut report = Report::of(PathBuf::new());
         for us in [1, 3, 4, 5, 8, 1000, 1000] {
-            flushes.record(us).unwrap();
+            report.flushed(Duration::from_micros(us));
         }
-        let longest_write = Duration::ZERO;
-        let path = PathBuf::new();
-        let (rows, bytes_in, file_bytes, direct) = (0, 0, 0, false);
-        let report = Report { path, rows, bytes_in, file_bytes, flushes, longest_write, direct };
         assert_eq!(report.flush_histogram(), [(1, 1), (4, 2), (8, 2), (1024, 2)]);
     }
 

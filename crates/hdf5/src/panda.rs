@@ -185,7 +185,7 @@ impl PandaFile {
         if let Err(error) = self.flush() {
             self.rescue();
             // The first error is more informative than later ones.
-            let ending = ending.cut_short(&error);
+            let ending = ending.cut_short(&crate::cause(&error));
             let _ = self.abandon(&Ending { verdict: None, account: None, ..ending });
             return Err(error);
         }

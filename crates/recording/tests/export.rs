@@ -44,7 +44,7 @@ fn run(
     let mut tell = |event| match event {
         ExportEvent::Written { bytes } => written += bytes,
         ExportEvent::Begun { .. } => {}
-        ExportEvent::Damaged { what, .. } => panic!("{what}"),
+        ExportEvent::Damaged { what, .. } | ExportEvent::Rest { what } => panic!("{what}"),
     };
     let exported = export.run(&StopHandle::default(), &mut tell)?;
     Ok((written, exported))

@@ -1,13 +1,13 @@
 //! `fullbore convert`: converts recordings into other containers.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::ensure;
 use clap::Args as ClapArgs;
-use fullbore_containers::{SampleFormat, SampleType};
+use fullbore_containers::{SampleOptions, SampleTarget, SampleType};
 use fullbore_core::container::Hdf5Target;
 use fullbore_core::device::DeviceEnd;
 use fullbore_core::endpoint;
@@ -23,7 +23,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::hint::{explained, with_advice};
 use crate::output::{self, Output};
 use crate::store_arg::StoreArg;
-use crate::verbs::scan_arg;
+use crate::verbs::{convert_tdms, scan_arg};
 
 /// Write a recording into another container.
 ///
@@ -62,6 +62,29 @@ use crate::verbs::scan_arg;
 ///
 ///   fullbore convert store:r1234_no0001/46220 npy:out.npy --as f32
 ///
+/// drf:top/channel is a channel of Digital RF 2.6, a directory with a file for each
+/// second. Samples that are not there have no rows; with ?continuous=true they are
+/// fill. The samples need a rate (sample_rate=100MHz, or fps= for VDIF).
+///
+///   fullbore convert store:r1234_no0001/46220 'drf:top/channel?file=500'
+///
+/// sigmf:out is a SigMF recording: out.sigmf-data has the samples as recorded, or of the
+/// type of --as, and out.sigmf-meta says what they are. A gap is a capture whose
+/// core:global_index jumps, and nothing is filled. Markers are annotations. Several
+/// streams are out_46220.sigmf-data and so on, and out.sigmf-collection lists them.
+/// ?hash=false leaves out the SHA-512 of the samples, which takes longer than to write
+/// them.
+///
+///   fullbore convert store:r1234_no0001 sigmf:out
+///
+/// tdms:out.tdms is a file of LabVIEW with a group for the stream, and out.tdms_index.
+/// Integers stay integers, with the scale as a property. Channels lie one after the other
+/// in raw chunks of 8 MiB, or, with ?layout=interleaved, sample by sample.
+///
+///   fullbore convert store:r1234_no0001/46220 tdms:out.tdms
+///   fullbore convert file:killed.tdms tdms:whole.tdms    repairs, defragments
+///   fullbore convert 'file:theirs.tdms?group=Measured' npy:out.npy
+///
 /// A block that is missing or damaged ends the conversion, and no file is made. With
 /// --allow-damaged, the file has the others, and its account names what it lacks.
 /// With --follow or ?existing=append, the file keeps what was written before.
@@ -72,16 +95,18 @@ use crate::verbs::scan_arg;
 #[derive(ClapArgs)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
-    /// The recording: store:SCAN, store:SCAN/STREAM, file:DUMP or device:PATH?scan=SCAN.
+    /// The recording: store:SCAN, store:SCAN/STREAM, file:DUMP, file:NAME.tdms or device:PATH?scan=SCAN.
     #[arg(value_name = "FROM")]
     from: String,
     /// The output: an HDF5 file (.h5, .hdf5, .hdf, .he5, .nxs or .nx5), or hdf5:NAME with any name and
-    /// with options, for example hdf5:out?scaled=false&compression=gzip:1
+    /// with options, for example hdf5:out?scaled=false&compression=gzip:1; or npy:NAME, sigmf:NAME,
+    /// tdms:NAME, drf:NAME
+    /// or pcapng:NAME
     #[arg(value_name = "TO")]
     to: String,
     #[command(flatten)]
     store: StoreArg,
-    /// The type of the values in an array of samples; default f32.
+    /// The type of the values in files of samples; default f32 in npy:NAME, as recorded in the others.
     #[arg(long = "as", value_name = "TYPE")]
     values: Option<Values>,
     /// Continue past damaged and missing blocks.
@@ -121,10 +146,10 @@ impl From<Values> for SampleType {
 
 /// Runs the command.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
-    if let Some((format, path)) = SampleFormat::of_target(&args.to) {
-        return samples(&args, format, path.to_owned(), output);
+    if let Some(target) = SampleTarget::parse(&args.to) {
+        return samples(&args, target.map_err(explained)?, output);
     }
-    ensure!(args.values.is_none(), "--as is for npy:NAME");
+    ensure!(args.values.is_none(), "--as is for npy:NAME, drf:NAME, sigmf:NAME and tdms:NAME");
     if DeviceEnd::is_meant(&args.from) {
         let Args { from, to, allow_damaged, quiet, .. } = args;
         return super::device::convert(&from, &to, allow_damaged, quiet, output);
@@ -173,26 +198,30 @@ fn packets(args: &Args, path: &Path, output: Output) -> anyhow::Result<ExitCode>
     Ok(output::exit_code(made.outcome()))
 }
 
-fn samples(
-    args: &Args,
-    format: SampleFormat,
-    path: PathBuf,
-    output: Output,
-) -> anyhow::Result<ExitCode> {
-    ensure!(!args.follow, "--follow is for HDF5 files: a numpy array has its final shape");
+fn samples(args: &Args, target: SampleTarget, output: Output) -> anyhow::Result<ExitCode> {
+    ensure!(!args.follow, "--follow is for HDF5 files: other files of samples are made at once");
+    let mut target = target;
+    if let Some(values) = args.values {
+        target.options.values = Some(values.into());
+    }
     let name = args.from.strip_prefix("store:").unwrap_or(&args.from);
     let parsed = args.from.parse::<endpoint::Endpoint>();
+    let show = |event, shown: &mut ProgressBar| show(event, shown, output, args.quiet);
+    if let Some(from) = parsed.as_ref().ok().filter(|from| from.scheme == "file") {
+        return convert_tdms::run(from, target, show, output);
+    }
     ensure!(
         parsed.as_ref().map_or(true, |from| from.scheme == "store"),
-        "{}: an array is made of store:SCAN or store:SCAN/STREAM",
+        "{}: samples are taken from store:SCAN, store:SCAN/STREAM or file:NAME.tdms",
         args.from
     );
     let roots = args.store.clone().members()?;
     let Selected { scan, stream } = scan_arg::find(&roots, name)?;
-    let (values, allow_damaged) = (args.values.map(SampleType::from), args.allow_damaged);
+    let SampleTarget { path, options: SampleOptions { format, values }, .. } = target;
+    let allow_damaged = args.allow_damaged;
     let export = SampleExport { roots, scan, stream, path, format, values, allow_damaged };
     let mut shown = ProgressBar::hidden();
-    let exported = export.run(&mut |event| show(event, &mut shown, output, args.quiet));
+    let exported = export.run(&mut |event| show(event, &mut shown));
     shown.finish_and_clear();
     told(&exported.map_err(explained)?, output)
 }
@@ -202,6 +231,9 @@ fn show(event: ExportEvent, shown: &mut ProgressBar, output: Output, quiet: bool
     match event {
         ExportEvent::Begun { bytes } => *shown = bar(bytes, output, quiet),
         ExportEvent::Written { bytes } => shown.inc(bytes),
+        ExportEvent::Rest { what } => {
+            shown.suspend(|| output::say(format_args!("fullbore: {what}")));
+        }
         ExportEvent::Damaged { what, ends } => shown.suspend(|| {
             let advice = if ends { "\n  --allow-damaged continues without it" } else { "" };
             output::note(format_args!("{what}{advice}"));

@@ -7,8 +7,10 @@ pub mod cat;
 pub mod content;
 #[cfg(feature = "hdf5")]
 pub mod convert;
+pub mod convert_tdms;
 pub mod demo;
 pub mod device;
+pub mod doctor;
 pub mod generate;
 pub mod info;
 mod live_scan;
@@ -18,6 +20,7 @@ pub mod objects;
 pub mod packets;
 #[cfg(feature = "hdf5")]
 pub mod panda;
+pub mod plan;
 pub mod play;
 pub mod protect;
 pub mod rebuild;
@@ -27,6 +30,7 @@ pub mod rm;
 pub mod scan_arg;
 pub mod selftest;
 mod sending;
+pub mod serve;
 pub mod simulate;
 pub mod snapshot;
 pub mod spectrum;

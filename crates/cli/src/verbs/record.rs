@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Arg, Args as ClapArgs, Command};
+use fullbore_containers::SampleTarget;
 use fullbore_core::affinity::{AffinityPolicy, SchedulingPolicy};
 use fullbore_core::endpoint::{FileTarget, Parameter, SAMPLE_PARAMETERS, UdpSource};
 use fullbore_core::panda::PandaSource;
@@ -54,6 +55,7 @@ use crate::store_arg::StoreArg;
 ///   udp://239.1.1.1:7148?format=spead               SPEAD heaps; also vita49, rtp
 ///   tcp://rp-f0a1b2:8900?frame=16384&seq=0:8:le     a digitiser with a TCP server
 ///   panda://172.23.252.201                          a PandA: its acquisitions
+///   file:x.sigmf-meta, file:x.npy                   samples of other programs
 ///   pattern:prbs31?rate=2Gbit/s                     a test pattern
 ///   file:x.vdif                                     a file, or a named pipe
 ///   device:/dev/nvme0n1?scan=r1_a                   the contents of a device
@@ -104,6 +106,11 @@ use crate::store_arg::StoreArg;
 /// several, alone or beside datagrams (see `fullbore panda record --help`):
 ///
 ///   fullbore record panda://A panda://B --arm --to hdf5:scan-%d.h5
+///
+/// To record the samples alone, as an array for numpy, or for SigMF, TDMS or Digital RF
+/// (see `fullbore convert --help`):
+///
+///   fullbore record 'udp://0.0.0.0:46220?format=vdif' --to npy:now.npy
 ///
 /// --scans records several scans without losing a frame between them: --scan no,
 /// --scans 10 and --duration 40s make no0001 to no0010.
@@ -197,10 +204,11 @@ pub struct Args {
     /// unfinished blocks of slow streams are saved for `recover`
     #[arg(long, value_name = "TIME", value_parser = crate::verbs::sending::duration)]
     sync: Option<Duration>,
-    /// Record to a device, device:PATH, into a container, for example hdf5:capture-%d.h5, into a plain file, file:PATH, to
-    /// standard output, -, or into one more store, store:DIR[,DIR…]; once for each. Without --store, nothing else goes into a
-    /// store. A container takes PandAs and any number of other sources, in the layout of `convert`. A file takes one stream,
-    /// and so does each of several devices (one --to each, or device:A,device:B)
+    /// Record to a device, device:PATH, into a container, for example hdf5:capture-%d.h5, npy:out.npy, sigmf:out,
+    /// tdms:out.tdms or drf:top/channel, into a plain file, file:PATH, to standard output, -, or into one more store,
+    /// store:DIR[,DIR…]; once for each. Without --store, nothing else goes into a store. An HDF5 container takes PandAs and
+    /// any number of other sources, in the layout of `convert`. A file takes one stream, and so does each of several devices
+    /// (one --to each, or device:A,device:B)
     #[arg(long, value_name = "DEVICE|HDF5|FILE|-|STORE")]
     to: Vec<String>,
     /// Send the frames of each stream on while they are recorded, best effort, with what is skipped counted. Stream n goes
@@ -315,7 +323,14 @@ fn parameters() -> String {
     let udp = parameters_of("udp://", UdpSource::PARAMETERS);
     let panda = parameters_of("panda://", PandaSource::PARAMETERS);
     let samples = parameters_of("udp://, file: or pattern:", SAMPLE_PARAMETERS);
-    udp + "\n" + &panda + "\n" + &device::parameters() + "\n" + &samples
+    let target = |scheme, rows| parameters_of(scheme, rows).replace(" source,", ",");
+    let mut all = vec![udp, panda, device::parameters(), samples];
+    all.push(target("--to npy:", SampleTarget::PARAMETERS));
+    #[cfg(feature = "hdf5")]
+    all.push(target("--to drf:", SampleTarget::DIGITAL_RF));
+    all.push(target("--to sigmf:", SampleTarget::SIGMF));
+    all.push(target("--to tdms:", SampleTarget::TDMS));
+    all.join("\n")
 }
 
 fn parameters_of(scheme: &str, parameters: &[Parameter]) -> String {

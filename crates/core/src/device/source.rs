@@ -8,14 +8,15 @@ use crate::endpoint::{
 };
 use crate::name::Name;
 use crate::pattern::PatternSource;
+use crate::units::ByteSize;
 
 /// A source of bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BytesSource {
     /// Standard input.
     Standard,
-    /// A file, or a named pipe.
-    File(PathBuf),
+    /// A file or a named pipe, and the bytes before and of the recorded part of a file.
+    File(PathBuf, u64, Option<u64>),
     /// A test pattern.
     Pattern(PatternSource),
     /// The contents of another device: a scan, or bare chunks.
@@ -32,7 +33,7 @@ impl BytesSource {
         match endpoint.scheme.as_str() {
             "pattern" => PatternSource::parse(text).map(BytesSource::Pattern),
             "device" => DeviceEnd::parse(text).map(|end| BytesSource::Device(Box::new(end))),
-            "file" => file_path(&endpoint).map(BytesSource::File),
+            "file" => Ok(BytesSource::File(file_path(&endpoint)?, 0, None)),
             _ => Err(Error::Scheme {
                 scheme: endpoint.scheme.clone(),
                 wanted: "source for a device",
@@ -54,6 +55,8 @@ pub struct BytesStream {
     pub endpoint: String,
     /// When the rest of the source is read and dropped.
     pub flush: Flush,
+    /// Sentences about the source, for the user.
+    pub notes: Vec<String>,
 }
 
 /// When the rest of a source is read and dropped, so that its sender can end.
@@ -73,6 +76,8 @@ impl BytesStream {
     pub const FILE_PARAMETERS: &'static [Parameter] = &[
         parameter("name", "sky", "the name of the stream; default `file`"),
         parameter("format", "raw", "bytes as they come, which is the only choice"),
+        parameter("skip", "128", "bytes before the recorded part of the file; default 0"),
+        parameter("bytes", "4GiB", "length of the recorded part; default: up to the end"),
     ];
 
     /// True if the text names a source of bytes, rightly or wrongly spelt.
@@ -89,15 +94,21 @@ impl BytesStream {
         let endpoint = text.trim().to_owned();
         let named = |source, name: &str| {
             let name = name.parse().expect("it is a name");
-            Ok(Self { source, name, endpoint: endpoint.clone(), flush: Flush::Never })
+            Ok(Self {
+                source,
+                name,
+                endpoint: endpoint.clone(),
+                flush: Flush::Never,
+                notes: vec![],
+            })
         };
         if text.trim() == "-" {
             return named(BytesSource::Standard, "stdin");
         }
         let parsed: Endpoint = text.parse()?;
         if parsed.scheme == "file" {
-            let (path, name) = file_of(parsed)?;
-            let stream = named(BytesSource::File(path), "file")?;
+            let (source, name) = file_of(parsed)?;
+            let stream = named(source, "file")?;
             return Ok(Self { name: name.unwrap_or(stream.name), ..stream });
         }
         match BytesSource::parse(text)? {
@@ -110,8 +121,8 @@ impl BytesStream {
     }
 }
 
-/// The path of a `file:` source, and the name of its stream, if given.
-fn file_of(mut endpoint: Endpoint) -> Result<(PathBuf, Option<Name>), Error> {
+/// A `file:` source, and the name of its stream, if given.
+fn file_of(mut endpoint: Endpoint) -> Result<(BytesSource, Option<Name>), Error> {
     let query = Query::with(&endpoint, BytesStream::FILE_PARAMETERS, SAMPLE_PARAMETERS)?;
     sample_layout(&endpoint)?;
     let name = query.parsed::<Name>("name")?;
@@ -119,8 +130,10 @@ fn file_of(mut endpoint: Endpoint) -> Result<(PathBuf, Option<Name>), Error> {
         "raw" => Ok(()),
         _ => Err("frames in a file are not counted while it is recorded; its bytes are recorded as they come".into()),
     })?;
+    let size = |name| query.parsed::<ByteSize>(name).map(|it| it.map(|size| size.0));
+    let (skip, bytes) = (size("skip")?.unwrap_or(0), size("bytes")?);
     endpoint.parameters.clear();
-    Ok((file_path(&endpoint)?, name))
+    Ok((BytesSource::File(file_path(&endpoint)?, skip, bytes), name))
 }
 
 #[cfg(test)]
@@ -133,7 +146,10 @@ mod tests {
         let BytesSource::Pattern(pattern) = pattern else { panic!("{pattern:?}") };
         assert_eq!(pattern.bytes, Some(1 << 30));
         assert_eq!(BytesSource::parse("-"), Ok(BytesSource::Standard));
-        assert_eq!(BytesSource::parse("file:x.bin"), Ok(BytesSource::File("x.bin".into())));
+        let file = |skip, bytes| BytesSource::File("x.bin".into(), skip, bytes);
+        assert_eq!(BytesSource::parse("file:x.bin"), Ok(file(0, None)));
+        let part = BytesStream::parse("file:x.bin?skip=128&bytes=4KiB").unwrap();
+        assert_eq!(part.source, file(128, Some(4096)));
         let device = BytesSource::parse("device:/dev/sdb?scan=r1_a").unwrap();
         let BytesSource::Device(device) = device else { panic!("{device:?}") };
         assert_eq!(device.path, PathBuf::from("/dev/sdb"));

@@ -25,8 +25,8 @@ mod udp_target;
 
 pub use error::Error;
 pub use file::{FileTarget, file_path};
-pub use query::Parameter;
-pub(crate) use query::{Query, parameter};
+pub(crate) use query::parameter;
+pub use query::{Parameter, Query};
 pub(crate) use samples::sample_layout;
 pub use samples::{SAMPLE_PARAMETERS, samples_of_source};
 pub use store::stored;

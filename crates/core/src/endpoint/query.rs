@@ -26,13 +26,14 @@ pub(crate) const fn parameter(
 }
 
 /// The parameters of an endpoint, with the table of known parameters.
-pub(crate) struct Query<'a> {
+pub struct Query<'a> {
     endpoint: &'a Endpoint,
     known: &'static [Parameter],
 }
 
 impl<'a> Query<'a> {
-    pub(crate) fn new(endpoint: &'a Endpoint, known: &'static [Parameter]) -> Result<Self, Error> {
+    /// Refuses parameters that are not in the table.
+    pub fn new(endpoint: &'a Endpoint, known: &'static [Parameter]) -> Result<Self, Error> {
         Self::with(endpoint, known, &[])
     }
 
@@ -63,7 +64,7 @@ impl<'a> Query<'a> {
     }
 
     /// Returns the value as parsed by `read`, whose error describes the problem.
-    pub(crate) fn value<T>(
+    pub fn value<T>(
         &self,
         name: &str,
         read: impl FnOnce(&str) -> Result<T, String>,
@@ -77,10 +78,8 @@ impl<'a> Query<'a> {
         })
     }
 
-    pub(crate) fn parsed<T: FromStr<Err: fmt::Display>>(
-        &self,
-        name: &str,
-    ) -> Result<Option<T>, Error> {
+    /// Returns the value, parsed.
+    pub fn parsed<T: FromStr<Err: fmt::Display>>(&self, name: &str) -> Result<Option<T>, Error> {
         self.value(name, |value| value.parse().map_err(|error: T::Err| error.to_string()))
     }
 

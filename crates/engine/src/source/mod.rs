@@ -80,7 +80,7 @@ pub use waiting::{WaitingInput, WaitingSource};
 pub enum SourceConfig {
     /// Datagrams.
     Udp(Box<UdpSource>),
-    /// Datagrams in a packet capture, or frames of a TCP connection.
+    /// Datagrams in a packet capture, frames of a TCP connection, or those of a file of samples.
     Waiting(Box<WaitingSource>),
     /// The acquisitions of a PandA.
     Panda(PandaConfig),

@@ -1,4 +1,5 @@
-//! Frames from an input that waits for its reader: a packet capture, or a TCP connection.
+//! Frames from an input that waits for its reader: a packet capture, a TCP connection, or a file of samples
+//! with gaps.
 //!
 //! They take the way of datagrams from a socket, so the account is that of a live recording. The source waits while no
 //! block is free, and loses nothing. Each source reads its input itself, in a capture thread of its own.
@@ -7,7 +8,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use fullbore_capture::{
-    Capture, DatagramInput, FileInput, Port, Settings, SinkChain, Sizes, TcpInput,
+    Capture, DatagramInput, FileInput, Port, SampleFrames, SampleFramesInput, Settings, SinkChain,
+    Sizes, TcpInput,
 };
 use fullbore_core::account::CountedBy;
 use fullbore_core::endpoint::{Threads, UdpSource};
@@ -43,6 +45,15 @@ pub enum WaitingInput {
         server: String,
         /// The division of its bytes into frames.
         framing: Framing,
+    },
+    /// Samples with gaps in a file: datagrams with an index before each frame.
+    Samples {
+        /// The file of samples.
+        path: PathBuf,
+        /// Its frames.
+        frames: SampleFrames,
+        /// Sentences about the file.
+        notes: Vec<String>,
     },
 }
 
@@ -124,12 +135,23 @@ impl WaitingInput {
                 let error = |source| RecordError::Connect { server: server.clone(), source };
                 Ok(Box::new(TcpInput::connect(server, *framing).map_err(error)?))
             }
+            Self::Samples { path, frames, .. } => {
+                let error = |source| RecordError::File { path: path.clone(), source };
+                Ok(Box::new(SampleFramesInput::open(path, frames).map_err(error)?))
+            }
+        }
+    }
+
+    fn notes(&self) -> Vec<String> {
+        match self {
+            Self::Samples { notes, .. } => notes.clone(),
+            Self::PacketFile(_) | Self::Tcp { .. } => Vec::new(),
         }
     }
 }
 
 /// An open input with its block memory.
-pub(crate) struct OpenWaiting(Port);
+pub(crate) struct OpenWaiting(Port, Vec<String>);
 
 impl OpenWaiting {
     /// Opens the file or the connection, and maps the block memory.
@@ -156,7 +178,7 @@ impl OpenWaiting {
         if context.one_stream {
             port.keep_to_one_stream();
         }
-        Ok(Self(port))
+        Ok(Self(port, config.input.notes()))
     }
 }
 
@@ -170,7 +192,7 @@ impl OpenSource for OpenWaiting {
     }
 
     fn warnings(&self) -> Vec<String> {
-        self.0.warning().into_iter().collect()
+        self.0.warning().into_iter().chain(self.1.iter().cloned()).collect()
     }
 
     fn start(self: Box<Self>, link: CaptureLink) -> Result<Capture, RecordError> {

@@ -8,6 +8,7 @@ pub mod cache;
 pub mod clock;
 #[cfg(feature = "hdf5")]
 pub mod driver;
+pub mod ethtool;
 #[cfg(feature = "hdf5")]
 pub mod hdf5;
 pub mod loops;
@@ -18,5 +19,6 @@ pub mod packet;
 pub mod receive;
 pub mod sched;
 pub mod send;
+pub mod session;
 pub mod tcp;
 pub mod uring;

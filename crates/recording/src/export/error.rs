@@ -1,13 +1,13 @@
 //! The reason why something cannot be exported.
 
 use std::borrow::Cow;
-use std::io;
 use std::path::PathBuf;
 
+use fullbore_containers::SampleError;
+use fullbore_containers::tdms::TdmsFileError;
 use fullbore_core::hint::Hint;
 use fullbore_core::name::ScanName;
 use fullbore_engine::recorder::RecordError;
-use fullbore_formats::samples::decode::DoesNotFit;
 use fullbore_hdf5 as hdf5;
 use fullbore_panda as panda;
 use fullbore_store::follow;
@@ -83,25 +83,20 @@ pub enum ExportError {
     /// The file cannot be written.
     #[error(transparent)]
     File(#[from] hdf5::Error),
-    /// The samples of a stream cannot be written as numbers.
-    #[error("stream {stream}: {why}")]
+    /// The samples of a stream cannot be written.
+    #[error("stream {stream}: {source}")]
     Samples {
         /// The stream.
         stream: String,
         /// The reason.
-        why: String,
+        source: SampleError,
     },
-    /// The samples do not fit the type of the values.
+    /// A file of samples cannot be written.
     #[error(transparent)]
-    DoesNotFit(#[from] DoesNotFit),
-    /// A file cannot be written.
-    #[error("{}: writing samples", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
+    SampleFile(#[from] SampleError),
+    /// A TDMS file cannot be read.
+    #[error(transparent)]
+    Tdms(#[from] TdmsFileError),
     /// The dump does not exist.
     #[error("{}: there is no such file", path.display())]
     NoDump {
@@ -152,13 +147,8 @@ impl Hint for ExportError {
             Self::Unreadable { .. } => {
                 Some("--allow-damaged continues past what cannot be read".into())
             }
-            Self::Samples { .. } => Some(
-                "record VDIF threads with threads=split, and describe other samples in the endpoint, for example \
-                 samples=ci16_le&channels=2"
-                    .into(),
-            ),
-            Self::DoesNotFit(_) => Some("--as f32 takes every encoding".into()),
-            Self::Write { .. }
+            Self::Samples { source, .. } | Self::SampleFile(source) => source.hint(),
+            Self::Tdms(_)
             | Self::NoStreams { .. }
             | Self::NoStream { .. }
             | Self::NoDump { .. }

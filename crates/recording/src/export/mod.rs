@@ -14,6 +14,7 @@ mod losses;
 mod packets;
 mod samples;
 mod stream;
+mod tdms;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -35,6 +36,7 @@ pub use self::error::ExportError;
 pub use self::packets::{ExportedPackets, PacketsOfStream, export_packets};
 pub use self::samples::SampleExport;
 use self::stream::{OnDamage, StreamExport};
+pub use self::tdms::{ConvertedTdms, TdmsExport, TdmsPart};
 use crate::options::target::container_options;
 use crate::outcome::Outcome;
 
@@ -75,6 +77,11 @@ pub enum ExportEvent {
         /// True if the export of the stream ends there.
         ends: bool,
     },
+    /// The end of a stream is not a whole sample, and is left out.
+    Rest {
+        /// What is left out.
+        what: String,
+    },
 }
 
 /// The handler of the events of an export.
@@ -93,6 +100,8 @@ pub struct ExportedStream {
     pub bytes: u64,
     /// Bytes of the file.
     pub file_bytes: u64,
+    /// Bytes at the end of the stream that are not a whole sample, and are not in the file.
+    pub rest_bytes: u64,
     /// The verdict of the file's account.
     pub verdict: Option<Verdict>,
     /// The account of the file's content.

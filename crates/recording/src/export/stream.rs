@@ -198,6 +198,7 @@ impl StreamExport {
             rows,
             bytes: self.bytes,
             file_bytes: report.file_bytes,
+            rest_bytes: 0,
             verdict,
             account,
             whole,

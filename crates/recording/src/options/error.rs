@@ -4,8 +4,9 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use fullbore_containers::SampleError;
 use fullbore_core::hint::Hint;
-use fullbore_core::name;
+use fullbore_core::name::{self, Name};
 use fullbore_core::{endpoint, name::ScanName};
 use fullbore_time::Tai;
 
@@ -81,6 +82,16 @@ pub enum OptionError {
     /// The container is not one that can be written.
     #[error(transparent)]
     Container(endpoint::Error),
+    /// A stream has no samples that the file can hold.
+    #[error("--to {text}: stream {stream}: {source}")]
+    Samples {
+        /// The target, as given.
+        text: String,
+        /// The stream.
+        stream: Name,
+        /// The reason.
+        source: SampleError,
+    },
     /// Containers are left out of this build.
     #[error("--to: this program was built without HDF5")]
     WithoutHdf5,
@@ -192,6 +203,7 @@ impl Hint for OptionError {
     fn hint(&self) -> Option<Cow<'static, str>> {
         match self {
             Self::Endpoint { source, .. } | Self::Container(source) => source.hint(),
+            Self::Samples { source, .. } => source.hint(),
             Self::Store(error) => error.hint(),
             Self::Trigger(error) => error.hint(),
             _ => None,

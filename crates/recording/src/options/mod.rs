@@ -17,6 +17,7 @@ mod file;
 mod layers;
 pub mod packet_files;
 mod resolve;
+mod sample_files;
 mod sources;
 pub mod target;
 mod tcp;

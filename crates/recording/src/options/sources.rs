@@ -7,7 +7,7 @@ use fullbore_core::endpoint::{self, UdpSource};
 use fullbore_core::panda::PandaSource;
 use fullbore_engine::recorder::{PandaConfig, SourceConfig};
 
-use super::{OptionError, RecordingOptions, packet_files, tcp};
+use super::{OptionError, RecordingOptions, packet_files, sample_files, tcp};
 
 pub(super) fn is_panda(text: &str) -> bool {
     text.trim_start().starts_with("panda:")
@@ -30,6 +30,8 @@ pub fn sources_of(
             sources.extend(flows.into_iter().map(SourceConfig::from));
         } else if tcp::is_meant(text) {
             sources.push(SourceConfig::from(tcp::parse(text).map_err(of(text))?));
+        } else if sample_files::is_meant(text) {
+            sources.push(sample_files::parse(text).map_err(of(text))?);
         } else if BytesStream::is_meant(text) {
             let stream = BytesStream::parse(text).map_err(of(text))?;
             sources.push(SourceConfig::from(stream));

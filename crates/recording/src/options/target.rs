@@ -3,14 +3,20 @@
 use std::path::{Path, PathBuf};
 
 #[cfg(feature = "hdf5")]
+use fullbore_containers::{Framing, SampleTarget};
+#[cfg(feature = "hdf5")]
 use fullbore_core::container::{Compression, Existing, Hdf5Target};
 use fullbore_core::device::{DeviceEnd, Flush};
 use fullbore_core::endpoint::FileTarget;
+#[cfg(feature = "hdf5")]
+use fullbore_core::endpoint::samples_of_source;
+#[cfg(feature = "hdf5")]
+use fullbore_core::manifest::Fill;
 use fullbore_core::name::{Name, ScanName};
 use fullbore_engine::recorder::{RecordingConfig, SourceConfig};
 use fullbore_engine::sink::SinkConfig;
 #[cfg(feature = "hdf5")]
-use fullbore_engine::sink::container::ContainerConfig;
+use fullbore_engine::sink::container::{ContainerConfig, ContainerFormat};
 use fullbore_engine::sink::device::{DeviceConfig, DeviceTarget};
 use fullbore_engine::sink::file::FileConfig;
 #[cfg(feature = "hdf5")]
@@ -224,6 +230,9 @@ impl RecordingOptions {
         text: &str,
         sources: Vec<SourceConfig>,
     ) -> Result<RecordingConfig, OptionError> {
+        if let Some(target) = SampleTarget::parse(text) {
+            return self.to_samples(text, target.map_err(of(text))?, sources);
+        }
         let target = Hdf5Target::parse(text).map_err(OptionError::Container)?;
         if !self.has_pandas() {
             self.refuse_series("a container takes one scan, except of PandAs")?;
@@ -231,6 +240,36 @@ impl RecordingOptions {
         let (session, scan) = self.names(&target.path)?;
         let scans = scan_names(&session, &scan, self.scans())?;
         Ok(container(sources, &target, scans, 0))
+    }
+
+    /// A recording into files of samples, one for each stream.
+    #[cfg(feature = "hdf5")]
+    fn to_samples(
+        &self,
+        text: &str,
+        target: SampleTarget,
+        sources: Vec<SourceConfig>,
+    ) -> Result<RecordingConfig, OptionError> {
+        self.refuse_series("a file of samples takes one scan")?;
+        for source in &sources {
+            let (format, samples) = (source.format(), samples_of_source(&source.endpoint()));
+            let framing = Framing {
+                format: &format,
+                frame_bytes: 0,
+                has_places: source.fill() != Fill::Omit,
+                samples: samples.as_ref(),
+                first: None,
+            };
+            framing.check(&target.options).map_err(|error| OptionError::Samples {
+                text: text.to_owned(),
+                stream: source.name().clone(),
+                source: error,
+            })?;
+        }
+        let (session, scan) = self.names(&target.path)?;
+        let scans = scan_names(&session, &scan, 1)?;
+        let format = ContainerFormat::Samples { options: target.options, flush: target.flush };
+        Ok(recording_into(sources, target.path, format, scans, 0))
     }
 
     /// A recording of streams onto devices, one onto each.
@@ -377,9 +416,21 @@ pub fn container(
     scans: Vec<ScanName>,
     further_scans: u64,
 ) -> RecordingConfig {
+    let format = ContainerFormat::Hdf5(container_options(target));
+    recording_into(sources, target.path.clone(), format, scans, further_scans)
+}
+
+#[cfg(feature = "hdf5")]
+fn recording_into(
+    sources: Vec<SourceConfig>,
+    template: PathBuf,
+    format: ContainerFormat,
+    scans: Vec<ScanName>,
+    further_scans: u64,
+) -> RecordingConfig {
     let container = ContainerConfig {
-        template: target.path.clone(),
-        options: container_options(target),
+        template,
+        format,
         streams: sources.iter().map(|source| source.name().clone()).collect(),
         single: matches!(sources.as_slice(), [only] if only.is_known()),
         has_rows: sources.iter().any(|source| !matches!(source, SourceConfig::Panda(_))),

@@ -3,12 +3,16 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+#[cfg(feature = "hdf5")]
+use fullbore_containers::SampleType;
 use fullbore_core::affinity::{AffinityPolicy, SchedulingPolicy};
 use fullbore_core::completeness::Planned;
 use fullbore_core::hint::Hint;
 use fullbore_core::units::ByteSize;
 use fullbore_engine::recorder::{Limit, RecordingConfig, SourceConfig};
 use fullbore_engine::sink::SinkConfig;
+#[cfg(feature = "hdf5")]
+use fullbore_engine::sink::container::ContainerFormat;
 
 use super::*;
 
@@ -182,7 +186,40 @@ fn a_container_has_the_options_of_its_endpoint() {
     let [SinkConfig::Container(container)] = &config.sinks[..] else {
         panic!("{:?}", config.sinks)
     };
-    assert_eq!(container.options.rows_per_second, Some(1e6));
+    let ContainerFormat::Hdf5(options) = &container.format else { panic!("{container:?}") };
+    assert_eq!(options.rows_per_second, Some(1e6));
+}
+
+#[cfg(feature = "hdf5")]
+#[test]
+fn a_file_of_samples_has_the_options_of_its_target_and_takes_what_has_samples() {
+    let described = "udp://:1?format=raw&samples=ri16_le";
+    let of = |source: &str, target: &str| {
+        options(&format!("source = '{source}'")).with_targets(&[target])
+    };
+    let config = of(described, "npy:run.npy?as=i16&flush=200ms").resolve().unwrap();
+    assert_eq!(config.scans[0].to_string(), "live_run");
+    let [SinkConfig::Container(container)] = &config.sinks[..] else {
+        panic!("{:?}", config.sinks)
+    };
+    let ContainerFormat::Samples { options: written, flush } = &container.format else {
+        panic!("{container:?}")
+    };
+    assert_eq!(written.values, Some(SampleType::I16));
+    assert_eq!(*flush, Duration::from_millis(200));
+    for (source, target, said) in [
+        ("udp://:1?format=raw", "npy:x", "did not describe its samples"),
+        ("udp://:1?format=vita49", "npy:x", "trailers"),
+        ("panda://a", "npy:x", "columns"),
+        (described, "npy:x?as=i8", "do not fit i8"),
+        (described, "npy:x?as=i64", "it is i8, i16, i32 or f32"),
+    ] {
+        let told = refusal(&of(source, target));
+        assert!(told.contains(said), "{source} into {target}: {told}");
+    }
+    assert!(of("udp://:1?format=vdif", "npy:x").resolve().is_ok());
+    let two = options(&format!("source = '{described}'\nscans = 2\nbytes = 9"));
+    assert!(refusal(&two.with_targets(&["npy:x"])).contains("takes one scan"));
 }
 
 #[cfg(not(feature = "hdf5"))]

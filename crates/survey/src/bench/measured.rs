@@ -51,7 +51,7 @@ fn device(path: &Path) -> Option<u64> {
 }
 
 /// The results in the history. An unreadable history counts as empty, because only a default depends on it.
-fn newest() -> Vec<BenchResult> {
+pub fn newest() -> Vec<BenchResult> {
     let paths = history::directory().and_then(|place| history::list(&place)).unwrap_or_default();
     let latest = paths.iter().rev().take(MOST_RESULTS);
     latest.filter_map(|path| history::read(path).ok()).collect()

@@ -11,7 +11,7 @@
 mod chart;
 mod disk;
 mod machine;
-mod page;
+pub mod page;
 mod screen;
 mod several;
 mod stages;

@@ -7,6 +7,8 @@ use fullbore_core::panda::PandaSource;
 use fullbore_core::units::ByteRate;
 use fullbore_engine::recorder::{Event, EventHandler, RecordingConfig, SourceConfig};
 use fullbore_engine::sink::SinkConfig;
+#[cfg(feature = "hdf5")]
+use fullbore_engine::sink::container::ContainerFormat;
 use fullbore_formats::panda::general;
 use fullbore_formats::{panda::bandwidth, panda::bandwidth::Load};
 use fullbore_panda::{ControlPort, Timeouts};
@@ -48,7 +50,10 @@ impl Forecasts {
         }
         let rate = config.sinks.iter().find_map(|sink| match sink {
             #[cfg(feature = "hdf5")]
-            SinkConfig::Container(container) => container.options.rows_per_second,
+            SinkConfig::Container(container) => match &container.format {
+                ContainerFormat::Hdf5(options) => options.rows_per_second,
+                ContainerFormat::Samples { .. } => None,
+            },
             _ => None,
         });
         Self { pandas: pandas.collect(), rate }

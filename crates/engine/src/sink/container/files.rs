@@ -1,13 +1,16 @@
 //! The files of a container: their names, and what happens to files that exist already.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use fullbore_containers::{SampleError, SampleFormat, SampleOptions};
 use fullbore_core::container::Template;
 use fullbore_core::name::Name;
 use fullbore_hdf5::{self as hdf5, Existing, Options, beside, is_there, numbered};
 use fullbore_linux::place::folder_of;
 use fullbore_store::file_system;
 
+use super::file::ContainerError;
 use crate::error::RecordError;
 
 /// A container file as the sink of a recording.
@@ -16,8 +19,8 @@ pub struct ContainerConfig {
     /// The file, or a [`Template`]: `%d` is the number of the scan. With several streams, each has its own file beside
     /// it, and this file is the master file.
     pub template: PathBuf,
-    /// Options for writing the files.
-    pub options: Options,
+    /// The format of the files.
+    pub format: ContainerFormat,
     /// Names of the streams that are known beforehand.
     pub streams: Vec<Name>,
     /// True if there is one stream, and no other can be discovered.
@@ -31,15 +34,55 @@ pub struct ContainerConfig {
     pub alternate_path: bool,
 }
 
+/// The format of the files, with its options.
+#[derive(Clone, Debug)]
+pub enum ContainerFormat {
+    /// HDF5.
+    Hdf5(Options),
+    /// Samples without frames. There is no file that shows all streams.
+    Samples {
+        /// How samples are written.
+        options: SampleOptions,
+        /// The time between two syncs.
+        flush: Duration,
+    },
+}
+
+impl ContainerFormat {
+    /// The longest time until readers see new data.
+    pub(super) fn flush(&self) -> Duration {
+        match self {
+            Self::Hdf5(options) => options.flush,
+            Self::Samples { flush, .. } => *flush,
+        }
+    }
+}
+
 impl ContainerConfig {
     /// The file of a scan, counted from 1, that shows all of its streams.
     pub(super) fn path(&self, scan: u64) -> PathBuf {
-        numbered(&self.template, scan)
+        self.numbered(&self.template, scan)
     }
 
     /// The file of a stream.
     pub(super) fn path_of(&self, scan: u64, stream: &str) -> PathBuf {
-        numbered(&self.template_of(stream), scan)
+        self.numbered(&self.template_of(stream), scan)
+    }
+
+    fn numbered(&self, template: &Path, scan: u64) -> PathBuf {
+        match self.format {
+            ContainerFormat::Hdf5(_) => numbered(template, scan),
+            ContainerFormat::Samples { .. } => template.to_owned(),
+        }
+    }
+
+    /// The file that shows or lists all streams of a scan, if there is one.
+    pub(super) fn master(&self, scan: u64) -> Option<PathBuf> {
+        match &self.format {
+            _ if self.single => None,
+            ContainerFormat::Hdf5(_) => Some(self.path(scan)),
+            ContainerFormat::Samples { options, .. } => options.format.list_of(&self.template),
+        }
     }
 
     /// The directory of the files.
@@ -64,9 +107,9 @@ impl ContainerConfig {
         scan > 1 && self.is_one()
     }
 
-    /// The options for a file of a scan. Later scans continue the file of the first.
-    pub(super) fn options_of(&self, path: &Path, scan: u64) -> Options {
-        let mut options = self.options.clone();
+    /// The options for an HDF5 file of a scan. Later scans continue the file of the first.
+    pub(super) fn options_of(&self, options: &Options, path: &Path, scan: u64) -> Options {
+        let mut options = options.clone();
         if self.is_one() && self.scans != Some(1) {
             if scan == 1 && options.existing == Existing::Overwrite {
                 // A file that cannot be removed cannot be continued either, and opening it reports that.
@@ -83,18 +126,34 @@ impl ContainerConfig {
     /// not discovered yet are checked when they are created.
     pub fn check(&self) -> Result<(), RecordError> {
         hdf5::check_place(&self.path(1))?;
+        match &self.format {
+            ContainerFormat::Hdf5(options) => self.check_hdf5(options),
+            ContainerFormat::Samples { options, .. } => self.check_samples(options.format),
+        }
+    }
+
+    fn check_samples(&self, format: SampleFormat) -> Result<(), RecordError> {
+        let files = self.streams.iter().map(|stream| self.path_of(1, stream.as_str()));
+        let files = files.flat_map(|path| format.files(&path)).chain(self.master(1));
+        match files.into_iter().find(|path| is_there(path)) {
+            Some(path) => Err(ContainerError::from(SampleError::Exists { path }).into()),
+            None => Ok(()),
+        }
+    }
+
+    fn check_hdf5(&self, options: &Options) -> Result<(), RecordError> {
         for stream in &self.streams {
             for path in taken(&self.template_of(stream.as_str()), self.scans) {
-                match self.options.existing {
+                match options.existing {
                     Existing::Refuse => return Err(hdf5::Error::Exists { path }.into()),
-                    Existing::Append => hdf5::check_continuable(&path, self.options.compression)?,
+                    Existing::Append => hdf5::check_continuable(&path, options.compression)?,
                     Existing::Overwrite => hdf5::check_replaceable(&path)?,
                 }
             }
         }
         let masters = if self.single { Vec::new() } else { taken(&self.template, self.scans) };
         for path in masters {
-            match self.options.existing {
+            match options.existing {
                 Existing::Refuse => return Err(hdf5::Error::Exists { path }.into()),
                 Existing::Append => drop(hdf5::check_master(&path)?),
                 Existing::Overwrite => hdf5::check_replaceable(&path)?,
@@ -108,19 +167,41 @@ impl ContainerConfig {
         warning_of(&file_system(self.folder()).ok()?, self.folder())
     }
 
-    /// Creates the master file of a scan, or renews it.
-    pub(super) fn show(&self, scan: u64, streams: &[(&str, &Path)]) -> Result<(), hdf5::Error> {
-        let master = self.path(scan);
-        if self.single || streams.is_empty() {
-            return Ok(());
+    /// Creates the master file of a scan, or renews it. Returns its path, if there is one.
+    pub(super) fn show(
+        &self,
+        scan: u64,
+        streams: &[(&str, &Path)],
+    ) -> Result<Option<PathBuf>, ContainerError> {
+        let Some(master) = self.master(scan).filter(|_| !streams.is_empty()) else {
+            return Ok(None);
+        };
+        match &self.format {
+            ContainerFormat::Hdf5(options) => self.show_hdf5(options, scan, &master, streams)?,
+            ContainerFormat::Samples { options, .. } => {
+                let paths: Vec<PathBuf> = streams.iter().map(|(_, path)| path.into()).collect();
+                let path = master.clone();
+                let listed = options.format.list(&self.template, &paths);
+                listed.map_err(|source| SampleError::Write { path, source })?;
+            }
         }
-        if self.options.existing == Existing::Append || self.continues(scan) {
-            return hdf5::join_anew(&master, streams);
+        Ok(Some(master))
+    }
+
+    fn show_hdf5(
+        &self,
+        options: &Options,
+        scan: u64,
+        master: &Path,
+        streams: &[(&str, &Path)],
+    ) -> Result<(), hdf5::Error> {
+        if options.existing == Existing::Append || self.continues(scan) {
+            return hdf5::join_anew(master, streams);
         }
-        if self.options.existing == Existing::Overwrite && is_there(&master) {
-            hdf5::remove_old(&master)?;
+        if options.existing == Existing::Overwrite && is_there(master) {
+            hdf5::remove_old(master)?;
         }
-        hdf5::join(&master, streams)
+        hdf5::join(master, streams)
     }
 }
 

@@ -1,17 +1,20 @@
 //! Containers as sinks. One thread owns the files, because libhdf5 allows only one thread at a time.
 //!
 //! ```text
-//! capture threads ──blocks──► container thread ──► out.h5, or a file for each stream and one that shows all of them
+//! capture threads ──blocks──► container thread ──► out.h5, or a file for each stream and one that shows all of them;
+//!                                       │          out.npy, or another file of samples for each stream
 //! recorder ──ScanSink──► Word: scan begun, stream opened, hurry, settle, end ─┘
 //! ```
 //!
 //! The files equal those that `convert` makes of a scan. A stream of datagrams becomes frames or bytes, and a PandA
-//! becomes a column for each of its fields.
+//! becomes a column for each of its fields. In files of samples, the payloads of frames are numbers without headers.
 //!
+//! - `file`: what every format of files can do
 //! - `files`: names of the files, and what happens to files that exist already
 //! - `output`: the streams of a scan, each with its file
 //! - `thread`: the writer
 
+mod file;
 mod files;
 mod output;
 mod thread;
@@ -33,7 +36,8 @@ use fullbore_linux::sys::memory::Region;
 use fullbore_linux::writer_thread::WriterThread;
 use uuid::Uuid;
 
-pub use self::files::ContainerConfig;
+pub use self::file::ContainerError;
+pub use self::files::{ContainerConfig, ContainerFormat};
 use self::output::Description;
 use self::thread::{ContainerThread, EndOfFile, EndOfScan, Settled, Word};
 use super::store::metadata_writer::PendingReplies;
@@ -95,14 +99,18 @@ impl Sink for ContainerSink {
     }
 
     fn takes_short_blocks_after(&self) -> Option<Duration> {
-        Some((self.config.options.flush / 4).clamp(PASSED_ON.0, PASSED_ON.1))
+        Some((self.config.format.flush() / 4).clamp(PASSED_ON.0, PASSED_ON.1))
     }
 
     fn prepare(&mut self, tell: &mut EventHandler<'_>) -> Result<(), RecordError> {
         if self.config.has_rows {
+            let why = match self.config.format {
+                ContainerFormat::Hdf5(_) => "HDF5 lays out the data",
+                ContainerFormat::Samples { .. } => "headers and payloads are taken apart",
+            };
             let text = format!(
-                "{} is written through the page cache, because HDF5 lays out the data; recording into a store, and \
-                 converting it later, takes less CPU time",
+                "{} is written through the page cache, because {why}; recording into a store, and converting it \
+                 later, takes less CPU time",
                 self.config.template.display()
             );
             tell(&Event::Note { text });
@@ -120,7 +128,11 @@ impl Sink for ContainerSink {
         let (words, receiver) = mpsc::channel();
         self.words = Some(Words { words, notifier: link.notifier.clone() });
         let config = self.config.clone();
-        link.spawn("hdf5", move |link| {
+        let name = match config.format {
+            ContainerFormat::Hdf5(_) => "hdf5",
+            ContainerFormat::Samples { .. } => "samples",
+        };
+        link.spawn(name, move |link| {
             ContainerThread::new(link, receiver, config, pool_bytes / HELD).run();
         })
     }
@@ -139,6 +151,8 @@ impl Sink for ContainerSink {
             number,
             uuid: manifest.uuid,
             scan: manifest.scan.to_string(),
+            software: manifest.software.clone(),
+            host: manifest.host.clone(),
             words,
             files: Vec::new(),
         })
@@ -172,6 +186,8 @@ struct ContainerScan {
     number: u64,
     uuid: Uuid,
     scan: String,
+    software: String,
+    host: String,
     words: Words,
     /// Its files, once they have ended.
     files: Vec<SealedFile>,
@@ -189,6 +205,7 @@ impl ContainerScan {
             format: stream.format.clone(),
             frame_bytes: stream.geometry.map_or(0, |geometry: Geometry| geometry.frame_bytes),
             ending: Ending::of_stream(state, &stream.format, account, None),
+            account: account.cloned(),
         }
     }
 }
@@ -213,6 +230,11 @@ impl ScanSink for ContainerScan {
             format: stream.format.clone(),
             geometry,
             fill: stream.fill,
+            samples: stream.samples.clone(),
+            software: self.software.clone(),
+            host: self.host.clone(),
+            source: stream.source.clone(),
+            list: self.config.master(self.number),
             metrics: metrics.clone(),
             has_settings: false,
         })));

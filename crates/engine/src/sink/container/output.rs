@@ -8,15 +8,18 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use fullbore_capture::StreamMetrics;
+use fullbore_containers::{Framing, Origin, Purpose, SampleFile, SampleOptions};
 use fullbore_core::layout::Geometry;
 use fullbore_core::manifest::{Fill, Format};
 use fullbore_core::name::Name;
-use fullbore_hdf5::{About, Error, Existing, Options, StreamFile, in_full, is_there};
+use fullbore_formats::samples::SampleLayout;
+use fullbore_hdf5::{self as hdf5, About, Existing, Options, StreamFile, is_there};
 use fullbore_linux::ring::{FullBlock, StreamRef};
 use fullbore_time::{Tai, frame_ns};
 use uuid::Uuid;
 
-use super::files::ContainerConfig;
+use super::file::{ContainerError, ContainerFile, Samples, fill_of, samples_of};
+use super::files::{ContainerConfig, ContainerFormat};
 use super::thread::{EndOfScan, Ended, Settled};
 
 /// The longest time that a block waits for the frame rate, from which the times of its frames follow, or for the
@@ -43,6 +46,16 @@ pub struct Description {
     pub geometry: Geometry,
     /// The replacement for missing frames.
     pub fill: Fill,
+    /// The samples, as its endpoint describes them.
+    pub samples: Option<SampleLayout>,
+    /// Program and version that record.
+    pub software: String,
+    /// The host of the recording.
+    pub host: String,
+    /// The endpoint.
+    pub source: String,
+    /// The file that will show or list all streams, if there is one.
+    pub list: Option<PathBuf>,
     /// The metrics.
     pub metrics: Arc<StreamMetrics>,
     /// True if the settings of the PandA are in the format, or will never be.
@@ -76,7 +89,7 @@ pub(super) struct ScanOutput {
 #[derive(Default)]
 pub(super) struct StreamOutput {
     pub description: Option<Description>,
-    pub file: Option<StreamFile>,
+    pub file: Option<Box<dyn ContainerFile>>,
     /// Blocks that cannot be written yet, each with its queue and its arrival time.
     pub waiting: VecDeque<(usize, FullBlock, Instant)>,
     pub waiting_bytes: u64,
@@ -161,18 +174,40 @@ impl StreamOutput {
         config: &ContainerConfig,
         scan: u64,
         first: Option<&FullBlock>,
-    ) -> Result<Option<Alternate>, Error> {
-        let wanted = self.file.is_none() && (first.is_some() || self.is_of_panda());
+    ) -> Result<Option<Alternate>, ContainerError> {
+        if self.file.is_some() {
+            return Ok(None);
+        }
+        match &config.format {
+            ContainerFormat::Hdf5(options) => self.make_hdf5(config, options, scan, first),
+            ContainerFormat::Samples { options, .. } => {
+                let Some(description) = self.description.as_ref() else { return Ok(None) };
+                let Some(first) = first else { return Ok(None) };
+                let clock = self.clock_of(description, first);
+                self.file = Some(Box::new(description.create_samples(options, first, &clock)?));
+                Ok(None)
+            }
+        }
+    }
+
+    fn make_hdf5(
+        &mut self,
+        config: &ContainerConfig,
+        options: &Options,
+        scan: u64,
+        first: Option<&FullBlock>,
+    ) -> Result<Option<Alternate>, ContainerError> {
+        let wanted = first.is_some() || self.is_of_panda();
         let Some(description) = self.description.as_ref().filter(|_| wanted) else {
             return Ok(None);
         };
-        let mut options = config.options_of(&description.path, scan);
+        let mut options = config.options_of(options, &description.path, scan);
         if let Some(rate) = first.and_then(|block| description.sample_rate(block, options.flush)) {
             options.rows_per_second.get_or_insert(rate);
         }
         let error = match description.create(&description.path, &options) {
             Ok(file) => {
-                self.file = Some(file);
+                self.file = Some(Box::new(file));
                 return Ok(None);
             }
             Err(error) => error,
@@ -183,33 +218,88 @@ impl StreamOutput {
         let made = may
             .then(|| alternative(&description.path, |path| description.create(path, &options)))
             .flatten();
-        let Some(file) = made else { return Err(error) };
+        let Some(file) = made else { return Err(error.into()) };
         let (meant, path) = (description.path.clone(), file.path().to_owned());
-        self.alternate = Some(Alternate { meant, file: path, why: in_full(&error) });
-        self.file = Some(file);
+        self.alternate = Some(Alternate { meant, file: path, why: hdf5::in_full(&error) });
+        self.file = Some(Box::new(file));
         Ok(self.alternate.clone())
     }
 
     /// Writes a block into the file.
-    pub fn write(&mut self, filled: &FullBlock) -> Result<(), Error> {
-        let next = self.timed_next();
-        let (Some(description), Some(file)) = (&self.description, &mut self.file) else {
-            return Ok(());
-        };
-        let own = filled.time.map(|time| (filled.first, time));
-        self.timed = own.or(self.timed);
-        let base = own.or(next).or(self.timed);
-        let placed = base.zip(description.rate().filter(|_| description.follows_a_rate()));
-        let time_of = |index| placed.map(|(base, rate)| time_of(index, base, rate));
-        let of_block = filled.time.or_else(|| time_of(filled.first)).unwrap_or(filled.seen);
-        file.append(&filled.block[..filled.bytes as usize], of_block, |number| {
-            time_of(filled.first + number as i64).unwrap_or(of_block)
+    pub fn write(&mut self, filled: &FullBlock) -> Result<(), ContainerError> {
+        let Some(description) = &self.description else { return Ok(()) };
+        let clock = self.clock_of(description, filled);
+        self.timed = filled.time.map(|time| (filled.first, time)).or(self.timed);
+        let Some(file) = &mut self.file else { return Ok(()) };
+        file.append(filled, clock.of_block, &mut |number| {
+            clock.time_of(filled.first + number as i64).unwrap_or(clock.of_block)
         })
+    }
+
+    /// The clock of a block: its own time, or that of the next or the last block which has one.
+    fn clock_of(&self, description: &Description, filled: &FullBlock) -> BlockClock {
+        let own = filled.time.map(|time| (filled.first, time));
+        let base = own.or_else(|| self.timed_next()).or(self.timed);
+        let placed = base.zip(description.rate().filter(|_| description.follows_a_rate()));
+        let mut clock = BlockClock { placed, of_block: filled.seen };
+        clock.of_block = filled.time.or_else(|| clock.time_of(filled.first)).unwrap_or(filled.seen);
+        clock
+    }
+}
+
+/// The times of the frames of a block.
+struct BlockClock {
+    /// A frame with its time, the rate of its thread and the number of threads, if times follow from them.
+    placed: Option<((i64, Tai), (u64, i64))>,
+    /// The time of the first frame.
+    of_block: Tai,
+}
+
+impl BlockClock {
+    fn time_of(&self, index: i64) -> Option<Tai> {
+        self.placed.map(|(base, rate)| time_of(index, base, rate))
     }
 }
 
 impl Description {
-    fn create(&self, path: &Path, options: &Options) -> Result<StreamFile, Error> {
+    fn create_samples(
+        &self,
+        options: &SampleOptions,
+        first: &FullBlock,
+        clock: &BlockClock,
+    ) -> Result<Samples, ContainerError> {
+        let mut format = self.format.clone();
+        if let Format::Frames { frames_per_second, .. } = &mut format {
+            *frames_per_second = self.rate().map(|(rate, _)| rate);
+        }
+        // Gaps of blocks that were lost before this one came with it.
+        let begins = first.gaps.iter().map(|gap| gap.first).fold(first.first, i64::min);
+        let has_places = self.fill != Fill::Omit;
+        let purpose = Purpose {
+            scan: &self.scan,
+            stream: self.name.as_str(),
+            framing: Framing {
+                format: &format,
+                frame_bytes: self.geometry.frame_bytes,
+                has_places,
+                samples: self.samples.as_ref(),
+                first: has_places.then_some(begins),
+            },
+            start: clock.time_of(begins).unwrap_or(clock.of_block),
+            origin: Origin {
+                software: &self.software,
+                host: &self.host,
+                source: &self.source,
+                list: self.list.as_deref(),
+            },
+        };
+        let fill = fill_of(first);
+        let is_fill = |index| fill.contains(index);
+        let first = samples_of(first, &is_fill);
+        Ok(Samples::new(SampleFile::create(&self.path, options, &purpose, &first)?))
+    }
+
+    fn create(&self, path: &Path, options: &Options) -> Result<StreamFile, hdf5::Error> {
         let about = About {
             scan: &self.scan,
             stream: self.name.as_str(),
@@ -250,12 +340,12 @@ fn time_of(index: i64, (first, time): (i64, Tai), (rate, threads): (u64, i64)) -
 }
 
 /// Creates the first file beside `path` whose name is free: `a-7.h5` gives `a-7.1.h5`.
-fn alternative<T>(path: &Path, make: impl Fn(&Path) -> Result<T, Error>) -> Option<T> {
+fn alternative<T>(path: &Path, make: impl Fn(&Path) -> Result<T, hdf5::Error>) -> Option<T> {
     let stem = path.file_stem()?.to_string_lossy();
     let ending = path.extension().map_or(String::new(), |it| format!(".{}", it.to_string_lossy()));
     for number in 1..=ALTERNATIVES {
         match make(&path.with_file_name(format!("{stem}.{number}{ending}"))) {
-            Err(Error::Exists { .. }) => {}
+            Err(hdf5::Error::Exists { .. }) => {}
             other => return other.ok(),
         }
     }

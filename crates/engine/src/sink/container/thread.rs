@@ -21,13 +21,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
+use fullbore_core::account::Account;
 use fullbore_core::manifest::Format;
 use fullbore_core::name::Name;
-use fullbore_hdf5::{About, Ending, Error, Existing, StreamFile, is_there};
+use fullbore_hdf5::{About, Ending, Existing, StreamFile, is_there};
 use fullbore_linux::ring::{FullBlock, StreamRef, WriterCommand, WriterEvent};
 use uuid::Uuid;
 
-use super::files::ContainerConfig;
+use super::file::{ContainerError, ContainerFile, LastWords};
+use super::files::{ContainerConfig, ContainerFormat};
 use super::output::{Alternate, Description, ScanOutput, StreamOutput, Unseen};
 use crate::event::SealedFile;
 use crate::sink::WriterLink;
@@ -58,7 +60,7 @@ pub enum Word {
 }
 
 /// The files of a scan that has ended, or the failure.
-pub type Ended = Result<Vec<SealedFile>, Arc<Error>>;
+pub type Ended = Result<Vec<SealedFile>, Arc<ContainerError>>;
 
 /// The contents of a PandA's file when all of its blocks were returned.
 #[derive(Debug, Default)]
@@ -89,8 +91,10 @@ pub struct EndOfFile {
     pub format: Format,
     /// Bytes of a frame.
     pub frame_bytes: u32,
-    /// The ending, with its account.
+    /// The ending, as HDF5 files state it.
     pub ending: Ending,
+    /// The account.
+    pub account: Option<Account>,
 }
 
 /// The state of the container thread.
@@ -106,7 +110,7 @@ pub struct ContainerThread {
     flushed: Instant,
     recorder_gone: bool,
     /// The first failure. Nothing is written after it.
-    failure: Option<Arc<Error>>,
+    failure: Option<Arc<ContainerError>>,
 }
 
 impl ContainerThread {
@@ -309,7 +313,7 @@ impl ContainerThread {
     }
 
     /// Creates the file of a stream of the first scan, unless it exists.
-    fn make(&mut self, number: u16, first: Option<&FullBlock>) -> Result<(), Error> {
+    fn make(&mut self, number: u16, first: Option<&FullBlock>) -> Result<(), ContainerError> {
         let Some(scan) = self.scans.front_mut() else { return Ok(()) };
         let (uuid, count) = (scan.uuid, scan.number);
         let Some(out) = scan.streams.get_mut(&number) else { return Ok(()) };
@@ -338,7 +342,7 @@ impl ContainerThread {
 
     fn is_flush_due(&self) -> bool {
         let hurried = self.scans.front().is_some_and(|scan| scan.hurried);
-        let due = self.flushed.elapsed() >= self.config.options.flush
+        let due = self.flushed.elapsed() >= self.config.format.flush()
             || self.held_bytes >= self.most_held
             || (hurried && self.held_bytes > 0);
         due && self.failure.is_none() && self.has_unseen()
@@ -352,7 +356,7 @@ impl ContainerThread {
         for number in numbers {
             let out = self.scans.front_mut().and_then(|scan| scan.streams.get_mut(&number));
             let Some(out) = out.filter(|out| !out.unseen.is_empty()) else { continue };
-            if let Some(Err(error)) = out.file.as_mut().map(StreamFile::flush) {
+            if let Some(Err(error)) = out.file.as_mut().map(|file| file.flush()) {
                 self.fail(error);
                 return;
             }
@@ -371,7 +375,7 @@ impl ContainerThread {
     }
 
     /// Stops writing, and returns all blocks that are not visible to readers.
-    fn fail(&mut self, error: Error) {
+    fn fail(&mut self, error: ContainerError) {
         self.link.metrics.refusing.store(true, Relaxed);
         let why = error.why_no_more();
         self.link.report(WriterEvent::Failed { member: 0, why, suspect: Vec::new() });
@@ -418,7 +422,7 @@ impl ContainerThread {
             if let Some(it) = &out.alternate {
                 notes.push(format!("it is in {} instead: {}", it.file.display(), it.why));
             }
-            match out.file.as_ref().map_or(Ok(None), StreamFile::moved_to) {
+            match out.file.as_ref().map_or(Ok(None), |file| file.moved_to()) {
                 Ok(None) => {}
                 Ok(Some(now)) => {
                     notes.push(format!("the file was given another name: {}", now.display()));
@@ -436,14 +440,14 @@ impl ContainerThread {
             for (number, it) in &mut settled {
                 let out = self.scans.front_mut().and_then(|scan| scan.streams.get_mut(number));
                 let file = out.and_then(|out| out.file.as_mut()).filter(|_| !lost.contains(number));
-                it.rows = Some(file.and_then(StreamFile::rescue).unwrap_or(0));
+                it.rows = Some(file.and_then(|file| file.rescue()).unwrap_or(0));
             }
         }
         settled
     }
 
     /// Ends the files of a scan with all data. If one file cannot be ended, the others are.
-    fn finish(&self, mut scan: ScanOutput, end: &EndOfScan) -> Result<Vec<SealedFile>, Arc<Error>> {
+    fn finish(&self, mut scan: ScanOutput, end: &EndOfScan) -> Ended {
         let (mut sealed, mut failed) = (Vec::new(), None);
         for (number, last) in &end.files {
             let file = scan.streams.remove(number).and_then(|out| out.file);
@@ -459,14 +463,16 @@ impl ContainerThread {
     fn finish_file(
         &self,
         scan: u64,
-        file: Option<StreamFile>,
+        file: Option<Box<dyn ContainerFile>>,
         last: &EndOfFile,
         name: &str,
-    ) -> Result<Option<SealedFile>, Error> {
-        let file = match file {
-            Some(file) => file,
-            None => {
-                let options = self.config.options_of(&last.path, scan);
+    ) -> Result<Option<SealedFile>, ContainerError> {
+        let file = match (file, &self.config.format) {
+            (Some(file), _) => file,
+            // Without a first frame, it is not known what the samples are.
+            (None, ContainerFormat::Samples { .. }) => return Ok(None),
+            (None, ContainerFormat::Hdf5(options)) => {
+                let options = self.config.options_of(options, &last.path, scan);
                 let continued = options.existing == Existing::Append && is_there(&last.path);
                 if continued || matches!(last.format, Format::Panda { .. }) {
                     // There is nothing to add, or no acquisition.
@@ -478,36 +484,31 @@ impl ContainerThread {
                     format: &last.format,
                     frame_bytes: last.frame_bytes,
                 };
-                StreamFile::create(&last.path, &about, &options)?
+                Box::new(StreamFile::create(&last.path, &about, &options)?)
             }
         };
-        let report = file.finish(&last.ending, &last.format)?;
-        Ok(Some(SealedFile::of(last.stream.clone(), &report, &last.ending)))
+        file.finish(last).map(Some)
     }
 
-    /// Creates or renews the file that shows all streams of a scan.
-    fn show(&self, scan: u64, files: &[SealedFile]) -> Result<Option<SealedFile>, Error> {
+    /// Creates or renews the file that shows or lists all streams of a scan.
+    fn show(&self, scan: u64, files: &[SealedFile]) -> Result<Option<SealedFile>, ContainerError> {
         let shown = files.iter().filter_map(|it| Some((it.stream.as_ref()?.as_str(), &*it.path)));
         let shown: Vec<(&str, &Path)> = shown.collect();
-        if self.config.single || shown.is_empty() {
-            return Ok(None);
-        }
-        self.config.show(scan, &shown)?;
-        Ok(Some(SealedFile::of_master(self.config.path(scan))))
+        Ok(self.config.show(scan, &shown)?.map(SealedFile::of_master))
     }
 
     /// Ends files after a failure, with the data that readers have seen. Returns the failure if no file contains data of
     /// the scan.
-    fn abandon(&self, scan: ScanOutput, end: &EndOfScan, failed: Arc<Error>) -> Ended {
+    fn abandon(&self, scan: ScanOutput, end: &EndOfScan, failed: Arc<ContainerError>) -> Ended {
         let mut sealed = Vec::new();
         let mut nothing = true;
         for (number, out) in scan.streams {
             let (Some(file), Some(last)) = (out.file, end.files.get(&number)) else { continue };
             nothing &= file.rows() == 0;
-            let (path, ending) = (file.path().to_owned(), last.ending.cut_short(&failed));
+            let (path, words) = (file.path().to_owned(), LastWords::cut_short(last, &failed));
             // If the ending does not fit either, `recover` writes one.
-            if file.abandon(&ending).is_ok() {
-                sealed.push(SealedFile::cut_short(last.stream.clone(), path, &ending));
+            if file.abandon(&words).is_ok() {
+                sealed.push(SealedFile::cut_short(last.stream.clone(), path, &words.ending));
             }
         }
         // If some data was recorded, the account shows the missing part.
@@ -524,7 +525,7 @@ impl ContainerThread {
         self.link.notifier.about_to_sleep();
         // Words and blocks that came before the line above wake nobody.
         if !self.listen() {
-            let due = self.config.options.flush.saturating_sub(self.flushed.elapsed());
+            let due = self.config.format.flush().saturating_sub(self.flushed.elapsed());
             self.link.sleep(if self.has_unseen() { NAP.min(due) } else { NAP });
         }
         self.link.notifier.awake();
@@ -534,6 +535,7 @@ impl ContainerThread {
 /// Ends the files of a scan that the recorder did not end.
 fn give_up(scan: ScanOutput) {
     for file in scan.streams.into_values().filter_map(|out| out.file) {
-        let _ = file.abandon(&Ending::given_up("the recorder ended before the file".into()));
+        let why = "the recorder ended before the file".to_owned();
+        let _ = file.abandon(&LastWords::given_up(why));
     }
 }

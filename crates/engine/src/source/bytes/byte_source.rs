@@ -1,7 +1,7 @@
 //! Byte sources: a pattern, a file, a pipe. (A device is one too.)
 
 use std::fs::File;
-use std::io::{self, Read, Seek};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileTypeExt;
 use std::time::{Duration, Instant};
 
@@ -123,6 +123,8 @@ pub struct FileInput {
     /// True if reads may block.
     pipe: bool,
     bytes: Option<u64>,
+    /// Bytes up to the end of the part that is read.
+    left: u64,
 }
 
 impl FileInput {
@@ -135,7 +137,18 @@ impl FileInput {
         }
         let pipe = !kind.is_file() && !kind.is_block_device();
         let bytes = kind.is_file().then_some(metadata.len());
-        Ok(Self { file, pipe, bytes })
+        Ok(Self { file, pipe, bytes, left: u64::MAX })
+    }
+
+    /// Reads a part of an open file: at most `bytes`, after `skip`.
+    pub fn of_part(mut file: File, skip: u64, bytes: Option<u64>) -> io::Result<Self> {
+        if skip > 0 {
+            file.seek(SeekFrom::Start(skip))?;
+        }
+        let whole = Self::new(file)?;
+        let left = bytes.unwrap_or(u64::MAX);
+        let end = whole.bytes.map(|length| length.min(skip.saturating_add(left)));
+        Ok(Self { bytes: end, left, ..whole })
     }
 }
 
@@ -149,9 +162,13 @@ impl ByteSource for FileInput {
                 Err(errno) => return Err(errno.into()),
             }
         }
-        match self.file.read(into) {
+        let most = self.left.min(into.len() as u64) as usize;
+        match self.file.read(&mut into[..most]) {
             Ok(0) => Ok(ReadOutcome::End),
-            Ok(bytes) => Ok(ReadOutcome::Bytes(bytes)),
+            Ok(bytes) => {
+                self.left -= bytes as u64;
+                Ok(ReadOutcome::Bytes(bytes))
+            }
             Err(error)
                 if matches!(
                     error.kind(),
@@ -212,6 +229,24 @@ mod tests {
         let bytes = all(&mut PatternInput::new(Pattern::Counter, Some(10_000), rate), 100_000);
         assert_eq!(bytes.len(), 10_000);
         assert!(begun.elapsed() >= Duration::from_millis(95), "{:?}", begun.elapsed());
+    }
+
+    #[test]
+    fn a_part_of_a_file_ends_where_it_was_asked_to() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"0123456789").unwrap();
+        let of = |skip, bytes| {
+            let mut input = FileInput::of_part(file.try_clone().unwrap(), skip, bytes).unwrap();
+            let range = input.range().unwrap();
+            (all(&mut input, 3), range.first, range.end)
+        };
+        assert_eq!(of(2, Some(5)), (b"23456".to_vec(), 2, 7));
+        assert_eq!(of(8, Some(5)), (b"89".to_vec(), 8, 10));
+        assert_eq!(of(1, None), (b"123456789".to_vec(), 1, 10));
+        assert_eq!(of(20, None).0, b"");
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let pipe = File::from(std::os::fd::OwnedFd::from(reader));
+        assert!(FileInput::of_part(pipe, 1, None).is_err(), "a pipe has no part");
     }
 
     #[test]

@@ -74,9 +74,10 @@ impl Source for BytesStream {
         match &self.source {
             BytesSource::Pattern(PatternSource { bytes, .. }) => *bytes,
             // Opening a pipe would wait for its writer.
-            BytesSource::File(path) => {
-                let metadata = std::fs::metadata(path).ok()?;
-                metadata.is_file().then_some(metadata.len())
+            BytesSource::File(path, skip, bytes) => {
+                let metadata = std::fs::metadata(path).ok().filter(|it| it.is_file())?;
+                let left = metadata.len().saturating_sub(*skip);
+                Some(left.min(bytes.unwrap_or(u64::MAX)))
             }
             BytesSource::Standard | BytesSource::Device(_) => {
                 open_input(&self.source).ok()?.bytes()
@@ -87,7 +88,7 @@ impl Source for BytesStream {
     fn rate(&self) -> Option<u64> {
         match &self.source {
             BytesSource::Pattern(PatternSource { rate, .. }) => rate.map(|rate| rate.0),
-            BytesSource::Standard | BytesSource::File(_) | BytesSource::Device(_) => None,
+            BytesSource::Standard | BytesSource::File(..) | BytesSource::Device(_) => None,
         }
     }
 
@@ -129,17 +130,19 @@ fn whole_blocks(block_bytes: u64, chunk_bytes: u64) -> Geometry {
 
 /// Opens the input of a source.
 pub fn open_input(source: &BytesSource) -> Result<Box<dyn ByteSource>, RecordError> {
-    let file = |name: &str, file: io::Result<File>| -> Result<Box<dyn ByteSource>, RecordError> {
-        let input = file.and_then(FileInput::new);
+    let file = |name: &str, part: (u64, Option<u64>), file: io::Result<File>| {
+        let input = file.and_then(|file| FileInput::of_part(file, part.0, part.1));
         let failed = |source| RecordError::File { path: name.into(), source };
-        Ok(Box::new(input.map_err(failed)?))
+        Ok(Box::new(input.map_err(failed)?) as Box<dyn ByteSource>)
     };
     match source {
         BytesSource::Standard => {
             let standard = io::stdin().as_fd().try_clone_to_owned();
-            file("standard input", standard.map(File::from))
+            file("standard input", (0, None), standard.map(File::from))
         }
-        BytesSource::File(path) => file(&path.display().to_string(), File::open(path)),
+        BytesSource::File(path, skip, bytes) => {
+            file(&path.display().to_string(), (*skip, *bytes), File::open(path))
+        }
         BytesSource::Pattern(PatternSource { pattern, bytes, rate, .. }) => {
             Ok(Box::new(PatternInput::new(*pattern, *bytes, *rate)))
         }
@@ -158,6 +161,7 @@ pub(crate) struct OpenBytes {
     scan_bytes: Option<u64>,
     most_bytes: Option<u64>,
     flush: Flush,
+    notes: Vec<String>,
 }
 
 impl OpenBytes {
@@ -185,7 +189,8 @@ impl OpenBytes {
         };
         let pool = Pool::new(Arc::new(region), geometry.block_bytes as usize, 0);
         let (scan_bytes, most_bytes) = (context.scan_bytes, request.most_bytes);
-        Ok(Self { input, pool, layout, scan_bytes, most_bytes, flush: config.flush })
+        let notes = config.notes.clone();
+        Ok(Self { input, pool, layout, scan_bytes, most_bytes, flush: config.flush, notes })
     }
 }
 
@@ -202,8 +207,12 @@ impl OpenSource for OpenBytes {
         self.input.range()
     }
 
+    fn warnings(&self) -> Vec<String> {
+        self.notes.clone()
+    }
+
     fn start(self: Box<Self>, mut link: CaptureLink) -> Result<Capture, RecordError> {
-        let Self { input, pool, layout, scan_bytes, most_bytes, flush } = *self;
+        let Self { input, pool, layout, scan_bytes, most_bytes, flush, .. } = *self;
         let (orders, from_supervisor) = mpsc::channel();
         let own_targets = link.own_targets();
         let chain = link.chain();

@@ -1,26 +1,23 @@
-//! Exports of samples: the files of a [`SampleFormat`] for each stream.
-//!
-//! ```text
-//! block ──► frames ──► payload ──► Recoder ──► SampleWriter
-//!             └─ fill, invalid or absent frames ──► SampleWriter::append_absent
-//! ```
+//! Exports of samples: a [`SampleFile`] for each stream.
 
-mod payload;
-
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use fullbore_containers::{Ending, Opening, Recoder, SampleFormat, SampleType, SampleWriter};
+use fullbore_containers::{
+    Ending, Framing, Note, Origin, Purpose, SampleBlock, SampleError, SampleFile, SampleFormat,
+    SampleOptions, SampleType,
+};
+use fullbore_core::index::Block;
 use fullbore_core::manifest::State;
+use fullbore_core::marker::Marker;
 use fullbore_core::name::{Name, ScanName};
-use fullbore_formats::samples::SampleLayout;
 use fullbore_hdf5 as hdf5;
 use fullbore_store::follow::{FollowCursor, FollowState, Follower};
+use fullbore_store::markers;
 use fullbore_store::read::Settings;
-use fullbore_store::reader::Item;
+use fullbore_store::reader::{Item, StoredStream};
+use fullbore_time::Tai;
 
-use self::payload::{Part, Payloads};
 use super::losses::ExportAccount;
 use super::{
     ExportError, ExportEvent, ExportEventHandler, ExportedScan, ExportedStream, completeness,
@@ -55,6 +52,7 @@ impl SampleExport {
         settle(&mut follower)?;
         let streams = select(follower.scan(), self.stream.as_ref())?;
         let single = streams.len() == 1;
+        let list = self.format.list_of(&self.path).filter(|_| !single);
         let files: Vec<(usize, PathBuf)> = streams
             .iter()
             .map(|stream| match single {
@@ -62,31 +60,35 @@ impl SampleExport {
                 false => (stream.number, hdf5::beside(&self.path, &stream.name)),
             })
             .collect();
-        let taken = files.iter().flat_map(|(_, path)| self.format.files(path));
+        let taken = files.iter().flat_map(|(_, path)| self.format.files(path)).chain(list.clone());
         if let Some(path) = taken.into_iter().find(|path| hdf5::is_there(path)) {
             return Err(hdf5::Error::Exists { path }.into());
         }
         tell(ExportEvent::Begun { bytes: streams.iter().map(|stream| stream.bytes()).sum() });
         let mut exported = Vec::new();
         for (number, path) in &files {
-            match self.export(&mut follower, *number, path, tell) {
+            match self.export(&mut follower, *number, path, list.as_deref(), tell) {
                 Ok(stream) => exported.push(stream),
                 Err(error) => {
                     // All streams are exported or none. A file that stays is named by the next export.
                     for (_, path) in &files[..=exported.len()] {
-                        for file in self.format.files(path) {
-                            let _ = std::fs::remove_file(file);
-                        }
+                        self.format.remove(path);
                     }
                     return Err(error);
                 }
             }
         }
+        if let Some(list) = &list {
+            let paths: Vec<PathBuf> = files.iter().map(|(_, path)| path.clone()).collect();
+            let path = list.clone();
+            let listed = self.format.list(&self.path, &paths);
+            listed.map_err(|source| SampleError::Write { path, source })?;
+        }
         let manifest = &follower.scan().manifest;
         Ok(ExportedScan {
             scan: manifest.scan.clone(),
             completeness: completeness(manifest, &exported),
-            joined: None,
+            joined: list,
             streams: exported,
             seconds: begun.elapsed().as_secs_f64(),
             is_recording: follower.status() == FollowState::Recording,
@@ -98,6 +100,7 @@ impl SampleExport {
         follower: &mut Follower,
         number: usize,
         path: &Path,
+        list: Option<&Path>,
         tell: &mut ExportEventHandler<'_>,
     ) -> Result<ExportedStream, ExportError> {
         let settings = Settings { allow_damaged: self.allow_damaged, ..Settings::default() };
@@ -109,26 +112,18 @@ impl SampleExport {
             let wrong = match item {
                 Item::Lost(finding) => Some(finding),
                 Item::Block(block) => {
-                    let described = || described(follower, number);
+                    let location = &block.location.block;
+                    let taken = SampleBlock {
+                        first: location.first,
+                        bytes: block.bytes(),
+                        is_fill: &|index| stream.gaps.contains(index),
+                    };
                     if output.is_none() {
-                        let payloads = Payloads::of(stream, described(), block.bytes())?;
-                        let (scan, start) = (self.scan.to_string(), &block.location.block);
-                        let start = stream.time_of_block(start);
-                        let layout = self.layout(&payloads.layout)?;
-                        let opening = Opening {
-                            scan: &scan,
-                            stream: &stream.name,
-                            layout: &layout,
-                            start: Some(start),
-                        };
-                        let file = self.format.create(path, &opening);
-                        let file = file.map_err(|source| failed(path, source))?;
-                        output = Some(SampleFile::new(payloads, &layout, file)?);
+                        let created = self.create(follower, number, (path, list), location, &taken);
+                        output = Some(created?);
                     }
                     let file = output.as_mut().expect("made above");
-                    let location = &block.location.block;
-                    file.payloads.read(stream, location, block.bytes(), &mut file.parts)?;
-                    file.pour(block.bytes()).map_err(|source| failed(path, source))?;
+                    file.append(&taken).map_err(|error| failed(stream, error))?;
                     blocks += 1;
                     account.add(location, block.damage.is_some());
                     tell(ExportEvent::Written { bytes: block.bytes().len() as u64 });
@@ -148,22 +143,35 @@ impl SampleExport {
         }
         let scan = follower.scan();
         let stream = &scan.streams[number];
-        let Some(output) = output else {
-            let (stream, why) = (stream.name.clone(), "no block of it can be read".to_owned());
-            return Err(ExportError::Samples { stream, why });
+        let Some(mut output) = output else {
+            let why = "no block of it can be read".to_owned();
+            return Err(failed(stream, SampleError::Payload { why }));
         };
+        if let Some((_, last)) = stream.placed_edges() {
+            output.append_behind(last).map_err(|error| failed(stream, error))?;
+        }
+        let rest_bytes = output.rest_bytes();
+        if rest_bytes > 0 {
+            let what = format!(
+                "{}: its last {rest_bytes} bytes are not a whole sample, and are left out",
+                stream.name
+            );
+            tell(ExportEvent::Rest { what });
+        }
         let whole = whole && stream.absent.is_empty() && blocks >= stream.blocks.len();
         let account = if whole { stream.account.clone() } else { account.account(stream).0 };
         let recorded = stream.account.as_ref().is_some_and(|it| it.completeness().is_good());
-        let bytes = output.bytes;
-        let finished = output.writer.finish(&Ending { account: account.as_ref() });
-        let finished = finished.map_err(|source| failed(path, source))?;
+        let bytes = output.bytes();
+        let notes = notes(follower, number, &output);
+        let ending = Ending { account: account.as_ref(), notes: &notes, ..Ending::default() };
+        let finished = output.finish(&ending).map_err(|error| failed(stream, error))?;
         Ok(ExportedStream {
             stream: stream.name.clone(),
             file: path.to_owned(),
             rows: finished.samples,
             bytes,
             file_bytes: finished.bytes,
+            rest_bytes,
             verdict: account.as_ref().map(|account| account.verdict),
             account,
             whole,
@@ -171,55 +179,70 @@ impl SampleExport {
         })
     }
 
-    /// The samples as they are in the files.
-    fn layout(&self, recorded: &SampleLayout) -> Result<SampleLayout, ExportError> {
-        let encoding = self.format.encoding(recorded.encoding, self.values)?;
-        Ok(SampleLayout { encoding, ..recorded.clone() })
+    /// Creates the file of a stream, whose first block this is.
+    fn create(
+        &self,
+        follower: &Follower,
+        number: usize,
+        (path, list): (&Path, Option<&Path>),
+        location: &Block,
+        first: &SampleBlock<'_>,
+    ) -> Result<SampleFile, ExportError> {
+        let stream = &follower.scan().streams[number];
+        let manifest = &follower.scan().manifest;
+        let in_manifest = manifest.streams.iter().find(|it| it.name.as_str() == stream.name);
+        let described = in_manifest.and_then(|stream| stream.samples.clone());
+        let purpose = Purpose {
+            scan: &self.scan.to_string(),
+            stream: &stream.name,
+            framing: Framing {
+                format: &stream.format,
+                frame_bytes: stream.geometry.map_or(0, |geometry| geometry.frame_bytes),
+                has_places: stream.is_filled(),
+                samples: described.as_ref(),
+                first: stream.placed_edges().map(|(first, _)| first),
+            },
+            start: start_of(stream, location),
+            origin: Origin {
+                software: &manifest.software,
+                host: &manifest.host,
+                source: in_manifest.map_or("", |stream| &stream.source),
+                list,
+            },
+        };
+        let options = SampleOptions { format: self.format, values: self.values };
+        let file = SampleFile::create(path, &options, &purpose, first);
+        file.map_err(|error| failed(stream, error))
     }
 }
 
-/// The layout in the manifest of the scan.
-fn described(follower: &Follower, number: usize) -> Option<SampleLayout> {
+/// The time of the first frame of a stream, even if a later one is the first in this block.
+fn start_of(stream: &StoredStream, block: &Block) -> Tai {
+    let edge = stream.account.as_ref().and_then(|account| account.first);
+    let is_earlier = |first| stream.is_filled() && first < block.first;
+    let earlier = edge.filter(|edge| is_earlier(edge.index)).and_then(|edge| edge.time);
+    earlier.unwrap_or_else(|| stream.time_of_block(block))
+}
+
+/// The markers of a scan at the samples of a stream.
+fn notes(follower: &Follower, number: usize, file: &SampleFile) -> Vec<Note> {
     let scan = follower.scan();
-    let name = &scan.streams[number].name;
-    let stream = scan.manifest.streams.iter().find(|it| it.name.as_str() == name)?;
-    stream.samples.clone()
+    let stream = &scan.streams[number].name;
+    let live = follower.status() == FollowState::Recording;
+    let note = |marker: &Marker| {
+        let mut marker = marker.clone();
+        markers::place(scan, &mut marker, live);
+        let position = marker.positions.iter().find(|it| it.stream.as_str() == stream)?;
+        Some(Note {
+            sample: file.sample_at(position.frame, position.byte),
+            time: marker.time,
+            text: marker.text.to_string(),
+            uuid: marker.uuid.to_string(),
+        })
+    };
+    scan.inventory.markers.iter().filter_map(note).collect()
 }
 
-/// The samples of a stream on their way into its files.
-struct SampleFile {
-    payloads: Payloads,
-    recoder: Recoder,
-    writer: Box<dyn SampleWriter>,
-    parts: Vec<Part>,
-    bytes: u64,
-}
-
-impl SampleFile {
-    fn new(
-        payloads: Payloads,
-        layout: &SampleLayout,
-        writer: Box<dyn SampleWriter>,
-    ) -> Result<Self, ExportError> {
-        let recoder = Recoder::new(payloads.layout.encoding, layout.encoding)?;
-        Ok(Self { payloads, recoder, writer, parts: Vec::new(), bytes: 0 })
-    }
-
-    /// Writes the parts of a block.
-    fn pour(&mut self, block: &[u8]) -> io::Result<()> {
-        self.bytes += block.len() as u64;
-        for part in self.parts.drain(..) {
-            let put = |samples: &[u8]| self.writer.append(samples);
-            match part {
-                Part::Absent(count) => self.writer.append_absent(count)?,
-                Part::Carried(bytes) => self.recoder.recode(&bytes, put)?,
-                Part::Here(range) => self.recoder.recode(&block[range], put)?,
-            }
-        }
-        Ok(())
-    }
-}
-
-fn failed(path: &Path, source: io::Error) -> ExportError {
-    ExportError::Write { path: path.to_owned(), source }
+fn failed(stream: &StoredStream, error: SampleError) -> ExportError {
+    ExportError::Samples { stream: stream.name.clone(), source: error }
 }

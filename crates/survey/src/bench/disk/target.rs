@@ -381,7 +381,7 @@ fn takes_uncached(file: &OwnedFd) -> bool {
 }
 
 /// The kernel's information about the device below a path, and its mount.
-fn facts(roots: &Roots, path: &Path, device: u64) -> Target {
+pub fn facts(roots: &Roots, path: &Path, device: u64) -> Target {
     let mut target = Target { path: path.display().to_string(), ..Target::default() };
     let number = format!("{}:{}", major(device), minor(device));
     let mount = roots.proc("self/mountinfo").and_then(|table| mount_of(&table, &number, path));
