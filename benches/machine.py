@@ -7,7 +7,9 @@ import dataclasses
 import os
 import platform
 import shutil
+import signal
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,13 +73,14 @@ class Busy:
     """Seconds that each CPU spent on anything: programs, system, interrupts, kernel threads."""
 
     def __init__(self):
-        self.seconds, self.interrupts = [], 0.0
+        self.seconds, self.interrupts, self.interrupts_of = [], 0.0, []
         for line in read("/proc/stat").splitlines():
             name, *ticks = line.split()
             if name.startswith("cpu") and name != "cpu":
                 user, nice, system, _idle, _wait, irq, softirq = map(int, ticks[:7])
                 self.seconds.append((user + nice + system + irq + softirq) / TICK)
-                self.interrupts += (irq + softirq) / TICK
+                self.interrupts_of.append((irq + softirq) / TICK)
+                self.interrupts += self.interrupts_of[-1]
         self.kernel_threads = kernel_threads()
 
     def since(self, before: Busy) -> list[float]:
@@ -87,6 +90,41 @@ class Busy:
         """What neither interrupts nor kernel threads explain."""
         others = self.interrupts - before.interrupts + self.kernel_threads - before.kernel_threads
         return max(0.0, sum(self.since(before)) - others)
+
+
+class Samples:
+    """What the receiving CPU does, by samples of perf: the network's part of the kernel, and the threads of a program. Times
+    of processes do not tell: the kernel adds the interrupts that come meanwhile to the program that they interrupt."""
+
+    RATE = 1000
+    NETWORK = ("process_backlog", "net_rx_action", "napi_", "__netif_receive_skb", "ip_rcv", "tpacket_rcv", "udp_rcv")
+
+    def __init__(self, file: Path, stack: contextlib.ExitStack):
+        self.file = file
+        command = ["perf", "record", "-e", "cpu-clock", "-F", self.RATE, "-g", "-C", RECEIVER_CPU, "-o", file]
+        self.process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        stack.callback(self.process.kill)  # does nothing to one that has ended
+        while not file.exists():
+            time.sleep(0.01)
+
+    def stop(self, pid: int) -> dict:
+        """Seconds of the network, seconds of a program, and of the network those that only enter and leave its interrupt."""
+        self.process.send_signal(signal.SIGINT)
+        self.process.wait()
+        command = ["perf", "script", "-i", self.file, "-F", "comm,pid,ip,sym"]
+        text = subprocess.run(list(map(str, command)), capture_output=True, text=True, errors="replace").stdout
+        self.file.unlink()
+        network = entry = own = 0
+        for sample in text.split("\n\n"):
+            head, *stack = sample.strip().splitlines() or [""]
+            names = [line.split()[1] for line in stack if len(line.split()) > 1]
+            if names and names[0] == "handle_softirqs":
+                entry += 1
+            elif any(name.startswith(self.NETWORK) for name in names):
+                network += 1
+            elif str(pid) in head.split():
+                own += 1
+        return {"network": network / self.RATE, "entry": entry / self.RATE, "own": own / self.RATE}
 
 
 def kernel_threads() -> float:

@@ -4,6 +4,7 @@
     make bench                                  everything; about an hour, as root
     make bench BENCH="--quick"                  8 KB, 8 streams, both wires; some minutes
     make bench BENCH="--tools fullbore,dumpcap --wires veth --streams 8"
+    make bench BENCH="--cost 5 --wires veth"    the cost at one rate only: five rounds, each tool in turn
     make bench BENCH="--rows reading"           read while recording, and the peers beside it
     make bench BENCH="--rows redundancy"        mirror and parity on four members, and the peers beside them
 
@@ -22,6 +23,7 @@ import os
 import resource
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -77,6 +79,9 @@ class Trial:
     """Of what CPU 1 did, the time of those who read along."""
     others: float
     """The share of the machine that programs took which had no part in it."""
+    sampled: dict | None = None
+    """Seconds of CPU 1 per GB by samples: `network`, `entry` (entering its interrupt, which wires inside a machine make
+    dear) and `own`."""
 
     @property
     def lossless(self):
@@ -94,16 +99,17 @@ class Bench:
         (self.scratch / "data").mkdir(parents=True)
         ports = range(FIRST_PORT, FIRST_PORT + case.streams)
         tool = tool_class(wire, self.scratch / "data", ports, case.payload)
-        try:
-            return self.trial_of(tool, wire, case, gbit)
-        finally:
-            tool.abandon()  # where the trial was interrupted, or the tool did not start
+        with contextlib.ExitStack() as stack:
+            stack.callback(tool.abandon)  # where the trial was interrupted, or the tool did not start
+            return self.trial_of(tool, wire, case, gbit, stack)
 
-    def trial_of(self, tool, wire, case, gbit):
+    def trial_of(self, tool, wire, case, gbit, stack):
         tool.start(pin(machine.RECEIVER_CPU, case))
+        samples = machine.Samples(self.scratch / "perf.data", stack) if self.options.cost else None
         start, before, own = time.monotonic(), machine.Busy(), machine.cpu_of(tool.process.pid)
         sent = self.send(wire, case, gbit)
         tool.stop()
+        sampled = samples.stop(tool.process.pid) if samples else None
         during = machine.Busy()
         for path in tool.files():
             flush(path)
@@ -124,6 +130,7 @@ class Bench:
             elsewhere_s_per_gb=max(0.0, cores[machine.SENDER_CPU] - sent.cpu_s) / gigabytes,
             reader_s_per_gb=tool.beside_cpu_s / gigabytes,
             others=max(0.0, others) / seconds / os.cpu_count(),
+            sampled=sampled and {name: took / gigabytes for name, took in sampled.items()},
         )
 
     def seconds(self, case):
@@ -183,7 +190,37 @@ class Bench:
             "trials": [asdict(t) for ts in trials.values() for t in ts],
         }
 
+    def costs(self, case):
+        """The cost at the common rate: some rounds, each tool in turn, so that all meet the same machine."""
+        gbit = self.options.rate or COMMON_STEP.get(case.payload, STEPS[0])
+        print(f"  {case}, {gbit} Gbit/s", file=sys.stderr)
+        trials = {tool.name: [] for tool in self.options.tools}
+        with machine.WIRES[case.wire]() as wire:
+            for _ in range(self.options.cost):
+                for tool in self.options.tools:
+                    with contextlib.ExitStack() as stack:
+                        if tool.taps:
+                            stack.enter_context(machine.true_packets(wire))
+                        told = self.trial(tool, wire, case, gbit)
+                    trials[tool.name].append(told)
+                    print(f"    {tool.name:24} lost {told.sent - told.kept} of {told.sent}, "
+                          f"{said(told.sampled)}, others took {told.others:.0%}", file=sys.stderr)  # fmt: skip
+        peer = trials.get("netsniff-ng", [])
+        for tool, of_tool in trials.items():
+            middle = lambda of: statistics.median(map(of, of_tool))
+            ratios = [path(ours) / path(its) for ours, its in zip(of_tool, peer)]
+            self.results.append({
+                **asdict(case), "tool": tool, "gbit": gbit, "path_s_per_gb": middle(path),
+                **{name: middle(lambda trial: trial.sampled[name]) for name in ("network", "entry", "own")},
+                "to_netsniff_ng": statistics.median(ratios) if ratios else None,
+                "lost": sum(trial.sent - trial.kept for trial in of_tool),
+                "trials": [asdict(trial) for trial in of_tool],
+            })  # fmt: skip
+            self.save()
+
     def case(self, case, beside):
+        if self.options.cost:
+            return self.costs(case)
         print(f"  {case}", file=sys.stderr)
         with machine.WIRES[case.wire]() as wire:
             for tool in [*self.options.tools, *beside]:
@@ -235,6 +272,28 @@ def cost_of(trial):
     """CPU seconds per GB of the receiving side; of them, those of who read along."""
     reader = trial["reader_s_per_gb"]
     return f"{trial['core_s_per_gb']:.3f}" + (f" (reader {reader:.3f})" if reader else "")
+
+
+def path(trial):
+    """What the packets and the tool cost, without entering the interrupt."""
+    return trial.sampled["network"] + trial.sampled["own"]
+
+
+def said(sampled):
+    return ", ".join(f"{name} {value:.3f}" for name, value in sampled.items()) + " s/GB"
+
+
+def cost_table(results):
+    lines = [
+        "| case | tool | network s/GB | own s/GB | both | both, to netsniff-ng | entering s/GB | frames lost |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in results:
+        case = Case(**{name: row[name] for name in ("wire", "payload", "streams", "pinned", "sustained")})
+        ratio = f"{row['to_netsniff_ng']:.2f}" if row["to_netsniff_ng"] else "–"
+        lines.append(f"| {case}, {row['gbit']} Gbit/s | {row['tool']} | {row['network']:.3f} | {row['own']:.3f} | "
+                     f"{row['path_s_per_gb']:.3f} | {ratio} | {row['entry']:.3f} | {row['lost']} |")  # fmt: skip
+    return "\n".join(lines)
 
 
 def table(results):
@@ -304,12 +363,18 @@ def arguments():
     add("--streams", type=listed(int), default=[1, 8, 16, 64])
     add("--rows", type=listed(str), default=["record", *BESIDE], help="which: %(default)s")
     add("--seconds", type=float, default=2.0, help="length of each trial")
+    add("--cost", type=int, metavar="ROUNDS", help="the cost at one rate only, in so many rounds")
+    add("--rate", type=float, metavar="GBIT", help="that rate, in Gbit/s")
     add("--unpinned", action=argparse.BooleanOptionalAction, default=True)
     add("--sustained", action=argparse.BooleanOptionalAction, default=True, help="longer than memory holds")
     add("--store", action=argparse.BooleanOptionalAction, default=True, help="the store alone, against fio and dd")
     add("--directory", default=REPOSITORY / "target/bench", help="where to record; not a tmpfs")
     add("--output", type=Path, default=REPOSITORY / "benches/results/record.json")
     options = parser.parse_args()
+    if options.cost and shutil.which("perf") is None:
+        parser.error("--cost samples the receiving CPU with perf (apt install linux-perf)")
+    if options.cost:
+        options.rows, options.store, options.unpinned, options.sustained = ["record"], False, False, False
     if options.quick:
         options.payloads, options.streams = [8032], [8]
         options.unpinned = options.sustained = False
@@ -351,7 +416,7 @@ def main():
     finally:
         shutil.rmtree(bench.scratch, ignore_errors=True)
         bench.save()
-    print(table(bench.results))
+    print(cost_table(bench.results) if options.cost else table(bench.results))
     if getattr(bench, "store", None):
         print(store.table(bench.store))
     print(f"\n{options.output}", file=sys.stderr)

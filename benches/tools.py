@@ -21,7 +21,7 @@ from pathlib import Path
 from machine import IS_ROOT, Wire
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-FULLBORE = REPOSITORY / "target/release/fullbore"
+FULLBORE = Path(os.environ.get("FULLBORE", REPOSITORY / "target/release/fullbore"))
 PATIENCE = 60
 RING_MB = 256  # what the peers are given; their own default is 2
 
@@ -123,10 +123,11 @@ class Tool:
 class Fullbore(Tool):
     name, program = "fullbore", str(FULLBORE)
     first_words = ('"armed"',)
+    engine = "udp"
 
     def command(self):
         ports = f"{self.ports[0]}-{self.ports[-1]}"
-        source = f"udp://{self.wire.address}:{ports}?format=vdif&frame={self.payload}"
+        source = f"udp://{self.wire.address}:{ports}?format=vdif&frame={self.payload}&engine={self.engine}"
         return [
             FULLBORE, "record", source, "--store", self.directory,
             "--session", "bench", "--scan", "one", "--json",
@@ -143,6 +144,14 @@ class Fullbore(Tool):
         if chunks != stored * self.payload:
             raise RuntimeError(f"{chunks} bytes in chunks, and {stored} frames in the account")
         return sum(account["terms"]["written"] for account in self.accounts)
+
+
+class FullborePacket(Fullbore):
+    name, engine = "fullbore packet", "packet"
+
+    @classmethod
+    def why_not(cls):
+        return super().why_not() or (None if IS_ROOT else "needs root")
 
 
 class FullboreRead(Fullbore):
@@ -326,7 +335,7 @@ class NetsniffNg(Tap):
         ]  # fmt: skip
 
 
-TOOLS = [Fullbore, PlainReceiver, Tcpdump, Dumpcap, NetsniffNg]
+TOOLS = [Fullbore, FullborePacket, PlainReceiver, Tcpdump, Dumpcap, NetsniffNg]
 
 # What fullbore can do beside recording, by the row's kind.
 BESIDE = {

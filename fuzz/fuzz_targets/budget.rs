@@ -3,7 +3,7 @@
 //! long they took.
 #![no_main]
 
-use fullbore_core::ring_sim::{Service, Turn};
+use fullbore_linux::ring_sim::{Service, Turn};
 use fullbore_core::units::ByteRate;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| check(bytes));

@@ -87,7 +87,7 @@ def test_a_trial_that_is_interrupted_leaves_no_recorder_running(monkeypatch, tmp
 
     started = []
     monkeypatch.setattr(record.Bench, "send", interrupt)
-    options = types.SimpleNamespace(directory=tmp_path, seconds=1)
+    options = types.SimpleNamespace(directory=tmp_path, seconds=1, cost=None)
     case = record.Case("loopback", 8032, 1, False)
     with pytest.raises(KeyboardInterrupt):
         record.Bench(options).trial(Sleeper, None, case, 1)

@@ -292,7 +292,7 @@ def test_a_length_of_time_that_is_none_is_answered_with_one_that_is(option):
 
 
 @pytest.mark.parametrize("source, to, naming", [
-    ("store:a_b", "x.tdms", "x.tdms"),
+    ("store:a_b", "x.mat", "x.mat"),
     ("store:a_b", "out", "`out`"),
     ("store:a_b", "mark6:/a/b.h5", "mark6:/a/b.h5"),
     ("file:/etc/passwd", "x.sigmf", "x.sigmf"),
@@ -306,7 +306,7 @@ def test_what_cannot_be_converted_is_refused_with_what_can(source, to, naming, t
     assert "the server answered" not in told.stderr and list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("to", ["d.tdms", "d.h5", "hdf5:d.h5", "udp://127.0.0.1:5000"])
+@pytest.mark.parametrize("to", ["d.mat", "d.h5", "hdf5:d.h5", "udp://127.0.0.1:5000"])
 def test_a_scan_on_a_device_is_converted_to_a_plain_file_and_nothing_else(to, tmp_path):
     told = run("convert", f"device:{tmp_path}/drive.img?scan=r1_a", to, code=REFUSED).stderr.decode()
     assert told.startswith(f"fullbore: {to}: ") and "write for example file:out.vdif" in told

@@ -286,7 +286,7 @@ impl Work {
                 }
                 Ok(CaptureCommand::Stop) => {
                     if self.scan.is_some() && !self.waits {
-                        (0..self.ports.len()).for_each(|number| self.read_last(number));
+                        self.read_last();
                     }
                     self.end();
                     return;
@@ -303,6 +303,10 @@ impl Work {
 
     fn end(&mut self) {
         (self.stopping, self.holding) = (true, false);
+        for port in &mut self.ports {
+            let warnings = port.input_mut().take_warnings().into_iter();
+            self.notices.extend(warnings.map(|text| CaptureEvent::Warning { text }));
+        }
         self.each_port(Port::end);
         let last = self.scan.take();
         self.closed(last);
@@ -407,10 +411,21 @@ impl Work {
         self.ports[number].input().arrival().unwrap_or_else(|| self.clock.now())
     }
 
-    /// Reads a socket until it is empty: later packets arrived after the stop.
-    fn read_last(&mut self, number: usize) {
+    /// Reads the sockets until all are empty: later packets arrived after the stop.
+    fn read_last(&mut self) {
         let since = Instant::now();
-        while self.receive(number).taken > 0 && since.elapsed() < LAST_READ {}
+        let latency = self.ports.iter().map(|port| port.input().latency()).max();
+        loop {
+            let mut round = Round::default();
+            (0..self.ports.len()).for_each(|number| round.add(self.receive(number)));
+            let elapsed = since.elapsed();
+            if elapsed >= LAST_READ || round.taken == 0 && latency.is_none_or(|it| elapsed >= it) {
+                return;
+            }
+            if round.taken == 0 {
+                std::thread::sleep(LOOK);
+            }
+        }
     }
 
     /// Receives in one socket's turn.

@@ -1,4 +1,5 @@
-//! Where the datagrams of a port come from: a socket, a packet capture in a file, or the frames of a TCP connection.
+//! Where the datagrams of a port come from: a socket, a packet ring, a packet capture in a file, or the frames of a TCP
+//! connection.
 //!
 //! An input gives batches of datagrams, scattered over memory that the port chose: the slots of a block, where the
 //! datagrams are to stay. An input that waits, such as a file, loses nothing while no block is free.
@@ -6,6 +7,7 @@
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 use fullbore_core::account::Layer;
 use fullbore_linux::sys::receive::{Received, Receiver};
@@ -18,8 +20,12 @@ pub struct CounterName {
     pub layer: Layer,
     /// The name of the counter.
     pub counter: &'static str,
-    /// The socket, or the file.
+    /// The socket, the ring, or the file.
     pub scope: String,
+    /// True if no other source moves the counter.
+    pub own: bool,
+    /// True if one step may stand for several datagrams.
+    pub coarse: bool,
 }
 
 /// An input of datagrams, which one port receives from.
@@ -65,6 +71,16 @@ pub trait DatagramInput: Send {
     /// Reads ahead, for an input that waits.
     fn read_ahead(&mut self) -> io::Result<()> {
         Ok(())
+    }
+
+    /// The longest time between the arrival of a datagram on this host and the first call that can return it.
+    fn latency(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Drops what has arrived, if that is cheaper than to receive it. Returns false if it is not.
+    fn discard(&mut self) -> bool {
+        false
     }
 
     /// The arrival of the next datagram, or of the last one, if the input knows it better than the clock.

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! - [`Capture`]: the capture thread, which serves several ports
-//! - [`DatagramInput`]: where the datagrams of a port come from: a socket, a [packet capture](FileInput), a [TCP
-//!   connection](TcpInput), or [samples with gaps](SampleFramesInput) in a file
+//! - [`DatagramInput`]: where the datagrams of a port come from: a socket, a [packet ring](RingInput), a [packet
+//!   capture](FileInput), a [TCP connection](TcpInput), or [samples with gaps](SampleFramesInput) in a file
 //! - [`Port`]: an input and its streams, as detected from the first datagrams
 //! - [`window`]: the open part of a stream, in which frames are put in order
 //! - [`Striper`]: the choice of a target for each block
@@ -28,6 +28,8 @@ mod model;
 mod model_writers;
 mod names;
 mod packet_file;
+mod packet_filter;
+mod packet_ring;
 mod partial_block;
 mod port;
 mod reassembler;
@@ -49,6 +51,7 @@ pub use detect::{stripped_bytes, wanted_block_bytes};
 pub use input::{CounterName, DatagramInput};
 pub use names::StreamNames;
 pub use packet_file::{FileInput, Found, PacketFile};
+pub use packet_ring::{RingError, RingInput, open as open_ring};
 pub use port::{
     AMPLE_BLOCKS, CUT_PATIENCE, Port, PortError, PortMetrics, Sizes, TooFewBlocks, listen,
 };

@@ -7,6 +7,7 @@
 //! ```
 
 mod latecomers;
+mod ring_blocks;
 mod strays;
 mod verified;
 
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use fullbore_core::account::{Account, Verdict};
-use fullbore_core::endpoint::{Threads, UdpSource};
+use fullbore_core::endpoint::{Engine, Gro, Threads, UdpSource};
 use fullbore_core::gap::{Cause, Gap};
 use fullbore_core::manifest::{Fill, Format};
 use fullbore_core::units::ByteSize;
@@ -29,8 +30,9 @@ use fullbore_time::Tai;
 use proptest::prelude::*;
 use uuid::Uuid;
 
+use self::ring_blocks::BlockInput;
 use self::verified::verify_all;
-use super::port::{Port, ThreadResources};
+use super::port::{Port, Sizes, ThreadResources};
 use super::scan_stream::{CaptureEvent, ScanContext};
 use super::sink_chain::SinkChain;
 use super::staging::StagingBuffer;
@@ -266,7 +268,16 @@ impl Bench {
         let known = u16::from(source.threads != Threads::Split);
         let numbers = Arc::new(AtomicU16::new(known));
         let (pool_bytes, chunk_bytes) = sizes;
-        let port = Port::open(source, 0, numbers, pool_bytes, chunk_bytes, 8 << 20).unwrap();
+        let sizes = Sizes { pool_bytes, chunk_bytes, buffer_bytes: 8 << 20 };
+        let port = match source.engine {
+            Engine::Packet => {
+                let input = Box::new(BlockInput::listen(&source));
+                source.gro = Gro::Off;
+                Port::with_input(input, None, source, 0, numbers, sizes)
+            }
+            Engine::Udp | Engine::Auto => Port::open_near(None, source, 0, numbers, sizes),
+        };
+        let port = port.unwrap();
         let address = port.input().address().unwrap();
         let destination =
             Destination { address, ttl: None, interface: None, buffer_bytes: 4 << 20 };
@@ -767,6 +778,11 @@ fn run(text: &str, wire: Wire, members: usize, steps: &[Step]) -> Bench {
     bench
 }
 
+/// How datagrams come: merged or not, from a socket or in the blocks of a packet ring.
+fn ways() -> impl Strategy<Value = &'static str> {
+    prop_oneof![Just("on"), Just("off"), Just("on&engine=packet"), Just("off&engine=packet")]
+}
+
 fn placed_kind() -> impl Strategy<Value = (Kind, &'static str)> {
     prop_oneof![
         Just((Kind::Vdif, "format=vdif&frame=512&fps=37")),
@@ -782,12 +798,11 @@ proptest! {
     #[test]
     fn a_placed_stream_is_what_was_sent_whatever_happens(
         (kind, text) in placed_kind(),
-        merged in any::<bool>(),
+        gro in ways(),
         members in 1usize..3,
         steps in any::<bool>().prop_flat_map(steps),
     ) {
         let steps = forward(kind, steps);
-        let gro = if merged { "on" } else { "off" };
         let text = format!("udp://127.0.0.1:1?{text}&gro={gro}");
         let bench = run(&text, wire(kind, &[0]), members, &steps);
         let fill = if matches!(kind, Kind::Field(_)) { Fill::Pattern(0) } else { Fill::Invalid };
@@ -797,9 +812,8 @@ proptest! {
 
     #[test]
     fn threads_listed_lie_in_their_order_whatever_happens(
-        merged in any::<bool>(), steps in steps(false),
+        gro in ways(), steps in steps(false),
     ) {
-        let gro = if merged { "on" } else { "off" };
         let text = format!("udp://127.0.0.1:1?frame=512&fps=37&threads=3,0,1&gro={gro}");
         let bench = run(&text, wire(Kind::Vdif, &[3, 0, 1]), 1, &steps);
         let place = |number: u64| Some(number as i64);
@@ -808,9 +822,8 @@ proptest! {
 
     #[test]
     fn threads_split_are_each_what_was_sent_of_them(
-        merged in any::<bool>(), omit in any::<bool>(), steps in steps(false),
+        gro in ways(), omit in any::<bool>(), steps in steps(false),
     ) {
-        let gro = if merged { "on" } else { "off" };
         let fill = if omit { "omit" } else { "invalid" };
         let text =
             format!("udp://127.0.0.1:1?frame=512&fps=37&threads=split&gro={gro}&fill={fill}");
@@ -830,10 +843,9 @@ proptest! {
 
     #[test]
     fn threads_together_are_what_came(
-        merged in any::<bool>(), members in 1usize..3, several in any::<bool>(),
+        gro in ways(), members in 1usize..3, several in any::<bool>(),
         steps in steps(false),
     ) {
-        let gro = if merged { "on" } else { "off" };
         let fill = if several { "invalid" } else { "omit" };
         let text = format!("udp://127.0.0.1:1?frame=512&fps=37&gro={gro}&fill={fill}");
         let threads: &[u16] = if several { &[3, 0, 1] } else { &[2] };
@@ -845,9 +857,8 @@ proptest! {
 
     #[test]
     fn numbered_datagrams_with_nothing_filled_are_what_came(
-        merged in any::<bool>(), steps in steps(true),
+        gro in ways(), steps in steps(true),
     ) {
-        let gro = if merged { "on" } else { "off" };
         let text = format!("udp://127.0.0.1:1?format=raw&frame=512&seq=0:8:le&fill=omit&gro={gro}");
         let bench = run(&text, wire(Kind::Field(8), &[0]), 1, &steps);
         check_arrived(&bench, 0, &|_| true);

@@ -354,7 +354,8 @@ impl DatagramInput for FileInput {
 
     fn counter(&self) -> Option<CounterName> {
         let scope = self.file.path.display().to_string();
-        Some(CounterName { layer: Layer::Device, counter: "isb_ifdrop + isb_osdrop", scope })
+        let (layer, counter) = (Layer::Device, "isb_ifdrop + isb_osdrop");
+        Some(CounterName { layer, counter, scope, own: false, coarse: false })
     }
 
     fn readiness(&self) -> Option<BorrowedFd<'_>> {

@@ -30,6 +30,7 @@ use super::detect::{
 use super::drops::{DropReading, Drops};
 use super::frame_parts::FrameParts;
 use super::input::{CounterName, DatagramInput};
+use super::packet_ring::RingError;
 use super::reassembler::{CaptureResources, Method, Reassembler};
 use super::scan_stream::{
     CaptureEvent, FOREIGN_TOLD, ScanContext, ScanStream, StreamLayout, StreamMetrics,
@@ -58,6 +59,9 @@ pub enum PortError {
     /// The socket could not be opened.
     #[error(transparent)]
     Listen(fullbore_linux::sys::receive::Error),
+    /// The packet ring could not be opened.
+    #[error(transparent)]
+    Ring(RingError),
     /// The block memory could not be mapped.
     #[error("mapping {bytes} bytes of block memory for {source_name}")]
     Memory {
@@ -85,6 +89,15 @@ pub enum PortError {
         #[source]
         error: fullbore_core::layout::Error,
     },
+}
+
+impl From<RingError> for PortError {
+    fn from(error: RingError) -> Self {
+        match error {
+            RingError::Listen(error) => Self::Listen(error),
+            other => Self::Ring(other),
+        }
+    }
 }
 
 /// A pool with too few blocks.
@@ -249,8 +262,12 @@ impl Early {
 
 /// Opens the socket of a source.
 pub fn listen(source: &UdpSource, buffer_bytes: usize) -> Result<Receiver, PortError> {
-    let listen =
-        Listen { address: source.address, interface: source.interface.clone(), buffer_bytes };
+    let listen = Listen {
+        address: source.address,
+        interface: source.interface.clone(),
+        buffer_bytes,
+        holds_only: false,
+    };
     Receiver::listen(&listen, source.sender.is_some()).map_err(PortError::Listen)
 }
 
@@ -296,8 +313,8 @@ impl Port {
         Self::of_input(Box::new(receiver), method, node, source, number, next_number, sizes)
     }
 
-    /// A port whose datagrams come from an input that waits for its reader.
-    pub fn of_waiting(
+    /// A port whose datagrams come one by one from an input that is no socket.
+    pub fn with_input(
         input: Box<dyn DatagramInput>,
         node: Option<u32>,
         source: UdpSource,
@@ -438,6 +455,9 @@ impl Port {
 
     /// Drops packets that arrived before the scan was armed.
     pub fn drain(&mut self, staging: &mut super::staging::StagingBuffer) -> io::Result<()> {
+        if self.input.discard() {
+            return Ok(());
+        }
         let end = Instant::now() + Duration::from_millis(50);
         while staging.receive(self.input.as_mut(), None)?.1 > 0 && Instant::now() < end {
             let kept = staging.take();
@@ -530,8 +550,9 @@ impl Port {
         let Some(name) = self.input.counter() else {
             return self.drops.of_scan(scan, &self.source.address.to_string(), own, coarse);
         };
-        let CounterName { layer, counter, scope } = name;
-        let (mut counters, mut unavailable) = self.drops.of_scan(scan, &scope, false, false);
+        let CounterName { layer, counter, scope, own: of_port, coarse } = name;
+        let own = own && of_port;
+        let (mut counters, mut unavailable) = self.drops.of_scan(scan, &scope, own, coarse);
         for moved in &mut counters {
             (moved.layer, moved.counter) = (layer, counter.to_owned());
         }

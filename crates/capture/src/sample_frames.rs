@@ -176,7 +176,8 @@ impl DatagramInput for SampleFramesInput {
 
     fn counter(&self) -> Option<CounterName> {
         let scope = self.path.display().to_string();
-        Some(CounterName { layer: Layer::Device, counter: "frames not read", scope })
+        let (layer, counter) = (Layer::Device, "frames not read");
+        Some(CounterName { layer, counter, scope, own: false, coarse: false })
     }
 
     fn readiness(&self) -> Option<BorrowedFd<'_>> {

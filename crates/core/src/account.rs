@@ -239,6 +239,20 @@ pub enum Layer {
     Udp,
     /// The stream's own socket (`SO_MEMINFO`, drops).
     Socket,
+    /// The packet ring that the stream was received from (`PACKET_STATISTICS`).
+    PacketRing,
+}
+
+impl fmt::Display for Layer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Layer::Device => "device",
+            Layer::Backlog => "backlog",
+            Layer::Udp => "udp",
+            Layer::Socket => "socket",
+            Layer::PacketRing => "packet ring",
+        })
+    }
 }
 
 /// A drop counter of one layer, read when the scan was armed and again after its last frame was read.
@@ -267,9 +281,9 @@ impl DropCounter {
     }
 
     /// The largest number of frames whose loss the counter explains. This is the difference itself, or `merged` times
-    /// that (`merged`: the most frames in a message) for a socket that counted merged messages.
+    /// that (`merged`: the most frames in a message) for a socket or a ring that counted merged messages.
     pub fn explains(&self, merged: u64) -> u64 {
-        match self.coarse && self.layer == Layer::Socket {
+        match self.coarse && matches!(self.layer, Layer::Socket | Layer::PacketRing) {
             true => self.moved().saturating_mul(merged),
             false => self.moved(),
         }
@@ -295,14 +309,9 @@ pub struct UnavailableCounter {
 
 impl fmt::Display for UnavailableCounter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let layer = match self.layer {
-            Layer::Device => "device",
-            Layer::Backlog => "backlog",
-            Layer::Udp => "udp",
-            Layer::Socket => "socket",
-        };
         let space = if self.scope.is_empty() { "" } else { " " };
-        write!(f, "{layer}{space}{}: what it lost is not known: {}", self.scope, self.why)
+        let Self { layer, scope, why } = self;
+        write!(f, "{layer}{space}{scope}: what it lost is not known: {why}")
     }
 }
 
@@ -721,17 +730,18 @@ impl Account {
 /// Returns the number of frames that these counters explain together. A frame is lost once but may be counted twice: a
 /// device also counts the drops of a backlog, and a socket also counts the frames discarded for their checksum.
 fn together(counted: impl Iterator<Item = (Layer, u64)>) -> u64 {
-    let [mut device, mut backlog, mut udp, mut socket] = [0u64; 4];
+    let [mut device, mut backlog, mut udp, mut socket, mut ring] = [0u64; 5];
     for (layer, frames) in counted {
         let sum = match layer {
             Layer::Device => &mut device,
             Layer::Backlog => &mut backlog,
             Layer::Udp => &mut udp,
             Layer::Socket => &mut socket,
+            Layer::PacketRing => &mut ring,
         };
         *sum = sum.saturating_add(frames);
     }
-    device.max(backlog).saturating_add(socket.max(udp))
+    device.max(backlog).saturating_add(socket.max(udp)).saturating_add(ring)
 }
 
 /// Judges the streams of a scan. A shared counter explains its frames for all streams together, not for each. If the
@@ -1065,6 +1075,22 @@ mod tests {
         assert_eq!(judged(5, 0, &wrong), Verdict::Consistent, "where the socket does not tell");
         assert_eq!(judged(13, 8, &[(Layer::Udp, 5), (Layer::Device, 5)]), Verdict::Consistent);
         assert_eq!(judged(14, 8, &[(Layer::Udp, 5), (Layer::Device, 5)]), Verdict::Unexplained);
+    }
+
+    #[test]
+    fn a_packet_ring_explains_what_it_dropped_beside_wrong_checksums() {
+        let judged = |missing: u64, coarse: bool| {
+            let mut account = account(missing, &[]);
+            account.bytes = account.terms.written * 8032;
+            account.drop_counters =
+                vec![shared(Layer::PacketRing, coarse, 5), shared(Layer::Udp, false, 2)];
+            account.judge()
+        };
+        assert_eq!(judged(0, false), Verdict::Consistent, "no proof with a counter that moved");
+        assert_eq!(judged(7, false), Verdict::Consistent);
+        assert_eq!(judged(8, false), Verdict::Unexplained);
+        assert_eq!(judged(42, true), Verdict::Consistent, "merged packets of eight frames");
+        assert_eq!(judged(43, true), Verdict::Unexplained);
     }
 
     #[test]

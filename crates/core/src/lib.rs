@@ -30,7 +30,6 @@ pub mod partial_block;
 pub mod pattern;
 pub mod redundancy;
 pub mod retention;
-pub mod ring_sim;
 pub mod schedule;
 pub mod units;
 

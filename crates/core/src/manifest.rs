@@ -21,7 +21,7 @@ use crate::chunk_map::Renumbering;
 use crate::clock_check::ClockOffset;
 use crate::completeness::{OtherCounts, Planned};
 use crate::device::BytesStream;
-use crate::endpoint::UdpSource;
+use crate::endpoint::{Engine, UdpSource};
 use crate::layout::Geometry;
 use crate::marker::Marker;
 use crate::name::{Name, ScanName};
@@ -391,6 +391,30 @@ pub struct HostSetup {
     pub threads: Vec<Thread>,
     /// Block memory, if the kernel reported it.
     pub pages: Option<Pages>,
+    /// How each source that does not simply use its socket receives.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub engines: Vec<SourceEngine>,
+}
+
+/// The way in which a source receives. Its text says it in words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceEngine {
+    /// Its endpoint.
+    pub source: String,
+    /// The engine in use.
+    pub engine: Engine,
+    /// The reason.
+    pub why: String,
+}
+
+impl fmt::Display for SourceEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let engine = match self.engine {
+            Engine::Packet => "a packet ring",
+            Engine::Udp | Engine::Auto => "its socket",
+        };
+        write!(f, "received from {engine}: {}", self.why)
+    }
 }
 
 /// The origin of a scan that was copied from another site.
@@ -630,7 +654,8 @@ mod tests {
     #[test]
     fn the_host_setup_of_older_recordings_is_read() {
         let mut newer = sealed(None, None, &[]);
-        newer.host_setup = Some(HostSetup { why: "auto".into(), threads: vec![], pages: None });
+        newer.host_setup =
+            Some(HostSetup { why: "auto".into(), threads: vec![], pages: None, engines: vec![] });
         let text = serde_json::to_string(&newer).unwrap();
         let older = text.replace("\"host_setup\":", "\"rig\":");
         assert_ne!(older, text);

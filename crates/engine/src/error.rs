@@ -364,6 +364,7 @@ impl Hint for RecordError {
                 io::ErrorKind::PermissionDenied => "ports below 1024 need the right to bind them",
                 _ => return None,
             },
+            RecordError::Port(PortError::Ring(error)) => return error.hint(),
             RecordError::Memory { .. } | RecordError::Port(PortError::Memory { .. }) => {
                 "ask for less with --buffer"
             }

@@ -30,6 +30,7 @@ pub mod samples;
 pub mod sequence;
 pub mod spead;
 pub mod tdms;
+pub mod tpacket;
 pub mod vdif;
 pub mod vita49;
 

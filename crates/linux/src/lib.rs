@@ -2,6 +2,7 @@
 //!
 //! - [`sys`]: all system calls that need `unsafe`, and nothing else. No other crate has `unsafe`.
 //! - [`ring`]: the block pool and the queues of block handles between threads
+//! - [`ring_sim`]: the ring that a disk needs, by its measured service times
 //! - [`thread_config`]: thread affinity and priority, requested and read back
 //! - [`writer_thread`]: the thread of a writer
 //! - [`stop_handle`]: stops a recording or other long work from another thread
@@ -23,6 +24,7 @@ pub mod place;
 pub mod read_at;
 pub mod regular_file;
 pub mod ring;
+pub mod ring_sim;
 pub mod stop_handle;
 pub mod sys;
 pub mod thread_config;

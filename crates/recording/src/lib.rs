@@ -106,6 +106,7 @@
 //! # }
 //! ```
 
+pub mod answers;
 pub mod circular;
 mod events;
 #[cfg(feature = "hdf5")]

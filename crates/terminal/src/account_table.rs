@@ -156,7 +156,7 @@ pub fn details(
     }
     lines.extend(account.unavailable_counters.iter().map(ToString::to_string));
     for counter in account.drop_counters.iter().filter(|counter| counter.moved() > 0) {
-        let layer = format!("{:?}", counter.layer).to_lowercase();
+        let layer = counter.layer;
         let own = if counter.own { "" } else { " (shared with other streams)" };
         lines.push(format!(
             "{layer} {} {}: {} → {}{own}",

@@ -169,7 +169,8 @@ impl Client {
     ) -> Result<Fetching, TsunamiError> {
         let local = self.stream.local_addr().map_err(|source| self.lost(source))?;
         let address = SocketAddr::new(local.ip(), 0);
-        let listen = Listen { address, interface: None, buffer_bytes: BUFFER_BYTES };
+        let listen =
+            Listen { address, interface: None, buffer_bytes: BUFFER_BYTES, holds_only: false };
         let mut receiver = Receiver::listen(&listen, true)?;
         receiver.merge(true);
         let port = receiver.address().map_or(0, |it| it.port());

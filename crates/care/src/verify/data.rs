@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use fullbore_linux::stop_handle::StopHandle;
 use fullbore_store::diagnostics::{Diagnostic, DiagnosticKind};
 use fullbore_store::read::{ExtentReader, Fault, Settings, StartError, pool};
 use fullbore_store::reader::{BlockLocation, Presence, Scan, StoredStream};
@@ -11,12 +12,13 @@ use super::packets;
 use super::walk::{Clock, OfSecond, Walk, walk_frames};
 use super::{BlockResult, Results};
 
-/// Reads every existing block that is not known yet; those of each device in the order on the disk.
+/// Reads every existing block that is not known yet, unless it is stopped; those of each device in the order on the disk.
 pub(super) fn read_all(
     scan: &Scan,
     known: Vec<Results>,
     settings: Settings,
     progress: &(dyn Fn(u64, u64) + Sync),
+    stop: &StopHandle,
 ) -> Result<Vec<Results>, StartError> {
     let lanes = lanes(scan, &known);
     let total =
@@ -39,8 +41,9 @@ pub(super) fn read_all(
                 running.push(scope.spawn(move || {
                     let mut reader = ExtentReader::default();
                     let mut found = Vec::new();
-                    while let Some((number, position, location)) =
-                        lane.get(next.fetch_add(1, Ordering::Relaxed))
+                    while !stop.is_requested()
+                        && let Some((number, position, location)) =
+                            lane.get(next.fetch_add(1, Ordering::Relaxed))
                     {
                         let stream = &scan.streams[*number];
                         let mut result = check(&mut reader, stream, location, &mut block);

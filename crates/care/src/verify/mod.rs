@@ -29,6 +29,7 @@ use std::time::Instant;
 use fullbore_core::account::{Account, Terms, Verdict};
 use fullbore_core::completeness::Completeness;
 use fullbore_core::manifest::State;
+use fullbore_linux::stop_handle::StopHandle;
 use fullbore_store::diagnostics::{Diagnostic, DiagnosticKind};
 use fullbore_store::read::{Fault, Settings, StartError};
 use fullbore_store::reader::{Scan, StoredStream};
@@ -111,6 +112,16 @@ pub fn verify(
     verify_rest(scan, Checked::default(), settings, progress)
 }
 
+/// Verifies a scan unless it is stopped meanwhile: then the result is `None`.
+pub fn verify_until(
+    scan: &Scan,
+    settings: Settings,
+    progress: &(dyn Fn(u64, u64) + Sync),
+    stop: &StopHandle,
+) -> Result<Option<Verification>, StartError> {
+    verify_stoppable(scan, Checked::default(), settings, progress, stop)
+}
+
 /// Verifies a scan that was partly checked while it was recorded: the checked part is not read again.
 pub fn verify_rest(
     scan: &Scan,
@@ -118,6 +129,17 @@ pub fn verify_rest(
     settings: Settings,
     progress: &(dyn Fn(u64, u64) + Sync),
 ) -> Result<Verification, StartError> {
+    let verification = verify_stoppable(scan, checked, settings, progress, &StopHandle::default())?;
+    Ok(verification.expect("nobody has the handle to stop it"))
+}
+
+fn verify_stoppable(
+    scan: &Scan,
+    checked: Checked,
+    settings: Settings,
+    progress: &(dyn Fn(u64, u64) + Sync),
+    stop: &StopHandle,
+) -> Result<Option<Verification>, StartError> {
     let started = Instant::now();
     let mut findings = scan.findings.clone();
     if scan.manifest.state == State::Recording {
@@ -147,7 +169,12 @@ pub fn verify_rest(
         read.iter().flat_map(|it| it.values()).map(|it| u64::from(it.length)).sum::<u64>()
     };
     let known_bytes = lengths(&known);
-    let read = read_all(scan, known, settings, &|done, total| progress(done, total + parity))?;
+    let told = |done, total| progress(done, total + parity);
+    let read = read_all(scan, known, settings, &told, stop)?;
+    if stop.is_requested() {
+        // Blocks that were not read are not known to be bad.
+        return Ok(None);
+    }
     let data = lengths(&read) - known_bytes;
     let bad = bad(scan, &read);
     let redundancy = check::check(scan, &bad, &|done| progress(data + done, data + parity))?;
@@ -168,7 +195,7 @@ pub fn verify_rest(
         let named = findings.iter().any(|it| it.stream.as_ref() == Some(&stream.name));
         streams.push(StreamResult { good: stream.complete && !named, ..result });
     }
-    Ok(Verification {
+    Ok(Some(Verification {
         scan: scan.manifest.scan.to_string(),
         uuid: scan.manifest.uuid,
         state: scan.manifest.state,
@@ -180,7 +207,7 @@ pub fn verify_rest(
         streams,
         redundancy: redundancy.map(|it| it.left),
         findings,
-    })
+    }))
 }
 
 /// Returns the completeness of a scan by its stored accounts, which are more detailed than the manifest.
@@ -201,7 +228,8 @@ pub(super) fn bad_blocks(
     progress: &(dyn Fn(u64, u64) + Sync),
 ) -> Result<Vec<BTreeSet<usize>>, StartError> {
     let known = Checked::default().known(scan);
-    Ok(bad(scan, &read_all(scan, known, settings, progress)?))
+    let stop = StopHandle::default();
+    Ok(bad(scan, &read_all(scan, known, settings, progress, &stop)?))
 }
 
 fn bad(scan: &Scan, read: &[Results]) -> Vec<BTreeSet<usize>> {

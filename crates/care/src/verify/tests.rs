@@ -40,6 +40,26 @@ fn what(verification: &Verification) -> Vec<String> {
     verification.findings.iter().map(|finding| finding.to_string()).collect()
 }
 
+#[test]
+fn a_verification_that_is_stopped_reads_no_further_and_has_no_result() {
+    let store = Store::new(2);
+    let laid = store.lay_down("r1_a", &plans());
+    let scan = Scan::open(&store.roots(), &laid.name).unwrap();
+    let stop = StopHandle::default();
+    let settings = Settings { reads_per_device: 1, ..Settings::default() };
+    let whole = verify_until(&scan, settings, &|_, _| {}, &stop).unwrap().unwrap();
+    assert!(whole.good && whole.bytes > 0);
+    let read = std::sync::atomic::AtomicU64::new(0);
+    let progress = |done, _| {
+        read.fetch_max(done, std::sync::atomic::Ordering::Relaxed);
+        if done > 0 {
+            stop.stop();
+        }
+    };
+    assert!(verify_until(&scan, settings, &progress, &stop).unwrap().is_none());
+    assert!(read.into_inner() < whole.bytes);
+}
+
 /// Damages a whole scan and expects a diagnostic of this kind that names the file.
 fn expect(
     damage: impl FnOnce(&Store, &Laid),

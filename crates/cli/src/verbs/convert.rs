@@ -66,7 +66,7 @@ use crate::verbs::{convert_tdms, scan_arg};
 /// second. Samples that are not there have no rows; with ?continuous=true they are
 /// fill. The samples need a rate (sample_rate=100MHz, or fps= for VDIF).
 ///
-///   fullbore convert store:r1234_no0001/46220 'drf:top/channel?file=1000&subdir=3600'
+///   fullbore convert store:r1234_no0001/46220 'drf:top/channel?file=500'
 ///
 /// sigmf:out is a SigMF recording: out.sigmf-data has the samples as recorded, or of the
 /// type of --as, and out.sigmf-meta says what they are. A gap is a capture whose
@@ -82,7 +82,7 @@ use crate::verbs::{convert_tdms, scan_arg};
 /// in raw chunks of 8 MiB, or, with ?layout=interleaved, sample by sample.
 ///
 ///   fullbore convert store:r1234_no0001/46220 tdms:out.tdms
-///   fullbore convert file:killed.tdms tdms:whole.tdms         repairs and defragments
+///   fullbore convert file:killed.tdms tdms:whole.tdms    repairs, defragments
 ///   fullbore convert 'file:theirs.tdms?group=Measured' npy:out.npy
 ///
 /// A block that is missing or damaged ends the conversion, and no file is made. With

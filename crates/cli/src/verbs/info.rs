@@ -413,6 +413,7 @@ fn facts(scan: &Scan, info: &Info<'_>) -> Vec<String> {
         manifest.streams.iter().map(|it| (it.name.as_str(), layout(it))).collect();
     let mut facts = glance::folded(&each);
     facts.extend(sources(manifest));
+    facts.extend(engines(manifest));
     let stopped = manifest.stopped.map_or("(not stopped)".into(), |time| format!("{time:.3}"));
     let by = manifest.times.map_or("", times);
     facts.push(format!(
@@ -464,6 +465,14 @@ fn sources(manifest: &Manifest) -> Vec<String> {
     alike.into_iter().map(told).collect()
 }
 
+/// How the sources were received, if not simply from their sockets: each way once.
+fn engines(manifest: &Manifest) -> Vec<String> {
+    let setup = manifest.host_setup.iter();
+    let mut told: Vec<String> = setup.flat_map(|it| &it.engines).map(ToString::to_string).collect();
+    told.dedup();
+    told
+}
+
 /// The place of the data, and each member with a problem.
 fn members(manifest: &Manifest, info: &Info<'_>) -> Vec<String> {
     let mut roots: Vec<(&Path, u64)> = Vec::new();
@@ -511,6 +520,9 @@ fn in_full(scan: &Scan, info: &Info<'_>, gaps: usize) -> String {
     text += &format!("  identity  {}\n", manifest.uuid);
     if let Some(Copied { host, completed: Some(completed), .. }) = &manifest.copied {
         text += &format!("  copied    from {host}, complete at {completed:.3}\n");
+    }
+    for engine in engines(manifest) {
+        text += &format!("  engine    {engine}\n");
     }
     let streams = count(manifest.streams.len(), "stream");
     let bytes: u64 = info.places.iter().map(|place| place.bytes).sum();

@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::Args as ClapArgs;
-use fullbore_core::marker::{Marker, Position, Text};
+use fullbore_core::marker::{Position, Text};
 use fullbore_core::name::ScanName;
+use fullbore_recording::answers::Marked;
 use fullbore_store::catalogue::{self, ScanState};
 use fullbore_store::markers::{self, Moment, Set};
 use fullbore_time::Tai;
-use serde::Serialize;
 
 use crate::hint::explained;
 use crate::output::{self, Output};
@@ -48,23 +48,6 @@ pub struct Args {
     store: StoreArg,
 }
 
-#[derive(Serialize)]
-struct MarkJson<'a> {
-    scan: String,
-    #[serde(flatten)]
-    marker: &'a Marker,
-    /// Streams whose position is not known yet.
-    open: &'a [String],
-    /// Members that did not store it.
-    failed: Vec<Failed<'a>>,
-}
-
-#[derive(Serialize)]
-struct Failed<'a> {
-    member: &'a PathBuf,
-    why: &'a str,
-}
-
 /// Runs the command.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let (scan, words) = match (args.last, args.words.as_slice()) {
@@ -90,9 +73,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         (None, None) => Moment::Now,
     };
     let set = markers::set(&roots, &scan, moment, text).map_err(explained)?;
-    let failed = set.failed.iter().map(|(member, why)| Failed { member, why }).collect();
-    let told = MarkJson { scan: scan.to_string(), marker: &set.marker, open: &set.open, failed };
-    output.tell(&told, || shown(&scan, &set))?;
+    output.tell(&Marked::new(&scan, &set), || shown(&scan, &set))?;
     Ok(ExitCode::from(if set.failed.is_empty() { output::GOOD } else { output::FOUND }))
 }
 

@@ -30,6 +30,7 @@ pub mod rm;
 pub mod scan_arg;
 pub mod selftest;
 mod sending;
+pub mod serve;
 pub mod simulate;
 pub mod snapshot;
 pub mod spectrum;

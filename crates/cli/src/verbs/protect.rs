@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
 use fullbore_care::retention;
-use serde::Serialize;
+use fullbore_recording::answers::Protected;
 
 use crate::hint::explained;
 use crate::output::{self, Output};
@@ -24,13 +24,6 @@ pub struct Args {
     store: StoreArg,
 }
 
-#[derive(Serialize)]
-struct ProtectJson {
-    scan: String,
-    protected: bool,
-    before: bool,
-}
-
 /// Runs the command.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let why = "their index has no such mark: what shall stay on a device is not given to `rm` or --overwrite";
@@ -40,13 +33,13 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let scans = args.scan.iter().map(find).collect::<anyhow::Result<Vec<_>>>()?;
     for scan in scans {
         let before = retention::protect(&roots, &scan, !args.off).map_err(explained)?;
-        let told = ProtectJson { scan: scan.to_string(), protected: !args.off, before };
+        let told = Protected { scan: scan.to_string(), protected: !args.off, before };
         output.tell(&told, || text(&told))?;
     }
     Ok(ExitCode::from(output::GOOD))
 }
 
-fn text(told: &ProtectJson) -> String {
+fn text(told: &Protected) -> String {
     let scan = &told.scan;
     match (told.protected, told.before) {
         (true, false) => format!("{scan} is protected\n"),

@@ -55,8 +55,8 @@ use crate::store_arg::StoreArg;
 ///   udp://239.1.1.1:7148?format=spead               SPEAD heaps; also vita49, rtp
 ///   tcp://rp-f0a1b2:8900?frame=16384&seq=0:8:le     a digitiser with a TCP server
 ///   panda://172.23.252.201                          a PandA: its acquisitions
+///   file:x.sigmf-meta, file:x.npy                   samples of other programs
 ///   pattern:prbs31?rate=2Gbit/s                     a test pattern
-///   file:x.sigmf-meta                               samples of SigMF, or file:x.npy
 ///   file:x.vdif                                     a file, or a named pipe
 ///   device:/dev/nvme0n1?scan=r1_a                   the contents of a device
 ///   -                                               standard input
@@ -110,7 +110,7 @@ use crate::store_arg::StoreArg;
 /// To record the samples alone, as an array for numpy, or for SigMF, TDMS or Digital RF
 /// (see `fullbore convert --help`):
 ///
-///   fullbore record 'udp://0.0.0.0:46220?format=vdif' --to 'npy:now.npy?as=i16'
+///   fullbore record 'udp://0.0.0.0:46220?format=vdif' --to npy:now.npy
 ///
 /// --scans records several scans without losing a frame between them: --scan no,
 /// --scans 10 and --duration 40s make no0001 to no0010.

@@ -32,5 +32,7 @@ pub use samples::{SAMPLE_PARAMETERS, samples_of_source};
 pub use store::stored;
 pub use text::{Authority, Endpoint, LONGEST};
 pub use udp::LARGEST_DATAGRAM;
-pub use udp_source::{Gro, LONGEST_STRIP, PACKET_NUMBER_BYTES, SourceFormat, Threads, UdpSource};
+pub use udp_source::{
+    Engine, Gro, LONGEST_STRIP, PACKET_NUMBER_BYTES, SourceFormat, Threads, UdpSource,
+};
 pub use udp_target::UdpTarget;

@@ -21,6 +21,7 @@ use crate::hint::Hint;
 use crate::manifest::Fill;
 use crate::name::Name;
 use crate::units::ByteSize;
+use serde::{Deserialize, Serialize};
 
 /// The largest number of bytes that can be stripped from the start of a datagram.
 pub const LONGEST_STRIP: u32 = 256;
@@ -67,6 +68,19 @@ pub enum Gro {
     Off,
 }
 
+/// The way in which datagrams come from the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Engine {
+    /// A UDP socket.
+    #[default]
+    Udp,
+    /// A packet ring.
+    Packet,
+    /// A packet ring if this process may open one, else a socket.
+    Auto,
+}
+
 /// One receiving port. [`UdpSource::expand`] makes one per port of the range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UdpSource {
@@ -102,6 +116,8 @@ pub struct UdpSource {
     pub receive_buffer: Option<ByteSize>,
     /// The policy for packet merging by the kernel (GRO).
     pub gro: Gro,
+    /// The way in which datagrams come from the kernel.
+    pub engine: Engine,
     /// Name of the stream.
     pub name: Name,
     /// The approximate size of blocks; `None`: about 4 MiB.
@@ -164,6 +180,12 @@ impl UdpSource {
         ),
         parameter("rcvbuf", "64MiB", "socket buffer to request; default: 64MiB"),
         parameter("gro", "auto", "let the kernel merge packets: auto, on or off; default auto"),
+        parameter(
+            "engine",
+            "auto",
+            "receive from a socket (udp), a packet ring (packet, needs CAP_NET_RAW), or what is allowed (auto); default \
+             udp",
+        ),
         parameter(
             "name",
             "no0001",
@@ -327,6 +349,7 @@ impl UdpSource {
             fill,
             receive_buffer: query.value("rcvbuf", receive_buffer)?,
             gro: query.value("gro", gro)?.unwrap_or_default(),
+            engine: query.value("engine", engine)?.unwrap_or_default(),
             name,
             block: query.value("block", block)?,
             endpoint,
@@ -388,6 +411,15 @@ fn gro(value: &str) -> Result<Gro, String> {
         "on" | "true" => Ok(Gro::On),
         "off" | "false" => Ok(Gro::Off),
         _ => Err("it is auto, on or off".to_owned()),
+    }
+}
+
+fn engine(value: &str) -> Result<Engine, String> {
+    match value {
+        "udp" => Ok(Engine::Udp),
+        "packet" => Ok(Engine::Packet),
+        "auto" => Ok(Engine::Auto),
+        _ => Err("it is auto, udp or packet".to_owned()),
     }
 }
 
@@ -454,7 +486,7 @@ mod tests {
     #[test]
     fn every_parameter_is_read() {
         let source = one("udp://239.1.1.1:5000?format=vtp&frame=8032&rate=2048Mbit/s\
-             &fill=omit&source=192.0.2.7&interface=eth0&rcvbuf=64MiB&gro=off&name=a&block=8MiB");
+             &fill=omit&source=192.0.2.7&interface=eth0&rcvbuf=64MiB&gro=off&engine=packet&name=a&block=8MiB");
         assert!(source.address.ip().is_multicast());
         assert!(source.packet_number);
         assert_eq!(source.strip, 8);
@@ -467,6 +499,7 @@ mod tests {
         assert_eq!(source.interface.as_deref(), Some("eth0"));
         assert_eq!(source.receive_buffer, Some(ByteSize(64 << 20)));
         assert_eq!((source.gro, source.block), (Gro::Off, Some(ByteSize(8 << 20))));
+        assert_eq!(source.engine, Engine::Packet);
         let mode = one("udp://:5000?mode=VDIF_8000-2048-16-2&threads=0-3");
         assert_eq!((mode.frame_bytes, mode.frames_per_second), (Some(8032), Some(8000)));
         let raw = one("udp://[::1]:5000?format=raw&seq=42:4:be&strip=50&frame=varying");

@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 
 use fullbore_capture::SinkQueues;
 use fullbore_capture::{Capture, CaptureEvent, StreamNames, WriterQueue};
-use fullbore_core::manifest::HostSetup;
+use fullbore_core::manifest::{HostSetup, SourceEngine};
 use fullbore_linux::clock::Clock;
 use fullbore_linux::ring::{Notifier, WriterEvent, WriterMetrics, reply_queue};
 use fullbore_linux::sys::memory::Region;
@@ -46,6 +46,10 @@ impl Recorder {
         for text in sources.iter().flat_map(|source| source.warnings()) {
             tell(&Event::Warning { text });
         }
+        let engines: Vec<SourceEngine> = sources.iter().flat_map(|it| it.engines()).collect();
+        for it in &engines {
+            tell(&Event::Note { text: format!("{} is {it}", it.source) });
+        }
         sinks.prepare(tell)?;
         let memory: Vec<Arc<Region>> = sources.iter().flat_map(|it| it.memory()).collect();
         let armed = armed(&config, &sinks, &sources, &memory, &places);
@@ -61,7 +65,7 @@ impl Recorder {
         places.judge(&armed.threads, tell);
         armed.pages = judge_memory(&memory, &threads, tell);
         drop(memory);
-        let host_setup = host_setup(&armed.placement, &armed.threads, armed.pages);
+        let host_setup = host_setup(&armed.placement, &armed.threads, armed.pages, engines);
         scan.manifest.host_setup = Some(host_setup.clone());
         threads.host_setup = Some(host_setup);
         threads.receive_buffer = least_receive_buffer(&armed);

@@ -9,7 +9,7 @@ use fullbore_core::affinity::{
     AffinityPolicy, DiskTopology, NicTopology, Placement, SchedulingPolicy, group,
 };
 use fullbore_core::completeness::counted;
-use fullbore_core::manifest::{HostSetup, Pages, Thread};
+use fullbore_core::manifest::{HostSetup, Pages, SourceEngine, Thread};
 use fullbore_core::units::ByteSize;
 use fullbore_linux::ring::pages_of;
 use fullbore_linux::sys::memory::{HUGE_PAGE, Region};
@@ -155,6 +155,7 @@ pub(super) fn host_setup(
     placement: &Placement,
     threads: &[ThreadStatus],
     pages: Option<Pages>,
+    engines: Vec<SourceEngine>,
 ) -> HostSetup {
     let thread = |it: &ThreadStatus| Thread {
         name: it.thread.clone(),
@@ -163,7 +164,8 @@ pub(super) fn host_setup(
         priority: it.priority,
         nice: it.nice,
     };
-    HostSetup { why: placement.why.clone(), threads: threads.iter().map(thread).collect(), pages }
+    let threads = threads.iter().map(thread).collect();
+    HostSetup { why: placement.why.clone(), threads, pages, engines }
 }
 
 /// Warns of block memory that is not in huge pages, not locked, or not registered with the members' rings.

@@ -62,7 +62,7 @@ use fullbore_core::device::BytesStream;
 use fullbore_core::endpoint::UdpSource;
 use fullbore_core::endpoint::samples_of_source;
 use fullbore_core::layout::BLOCK_BYTES;
-use fullbore_core::manifest::{Fill, Format, Stream};
+use fullbore_core::manifest::{Fill, Format, SourceEngine, Stream};
 use fullbore_core::name::Name;
 use fullbore_linux::overlap::Range;
 use fullbore_linux::sys::memory::Region;
@@ -358,6 +358,11 @@ pub(crate) trait OpenSource: Send {
 
     /// Warnings for the user before the recording is armed.
     fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// The engines of sources that may have another than their socket.
+    fn engines(&self) -> Vec<SourceEngine> {
         Vec::new()
     }
 

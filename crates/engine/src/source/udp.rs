@@ -10,16 +10,17 @@
 //! the frames as *overrun*.
 
 use std::any::Any;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use fullbore_capture::{
-    AMPLE_BLOCKS, Capture, Port, Settings, Sizes, StagingBuffer, listen, stripped_bytes,
-    wanted_block_bytes,
+    AMPLE_BLOCKS, Capture, Port, PortError, RingError, RingInput, Settings, Sizes, StagingBuffer,
+    listen, stripped_bytes, wanted_block_bytes,
 };
 use fullbore_core::account::CountedBy;
-use fullbore_core::endpoint::{SourceFormat, Threads, UdpSource};
+use fullbore_core::endpoint::{Engine, Gro, SourceFormat, Threads, UdpSource};
 use fullbore_core::layout::{BLOCK_BYTES, Geometry};
-use fullbore_core::manifest::{Fill, Format};
+use fullbore_core::manifest::{Fill, Format, SourceEngine};
 use fullbore_core::name::Name;
 use fullbore_core::units::ByteSize;
 use fullbore_linux::sys::memory::Region;
@@ -151,23 +152,78 @@ fn block_bytes(source: &UdpSource) -> u64 {
 }
 
 /// The open ports of one capture thread.
-pub(crate) struct UdpPorts(Vec<Port>);
+pub(crate) struct UdpPorts {
+    ports: Vec<Port>,
+    engines: Vec<SourceEngine>,
+}
 
 impl UdpPorts {
-    /// Opens each socket and maps its block memory.
+    /// Opens each socket, or the ring that several share, and maps the block memory of each.
     pub fn open(requests: &[OpenRequest<'_>], context: &OpenContext) -> Result<Self, RecordError> {
-        requests
-            .iter()
-            .map(|request| open_port(request, context))
-            .collect::<Result<_, _>>()
-            .map(Self)
+        let sources: Vec<&UdpSource> = requests.iter().map(udp_source).collect();
+        let (mut ring, engines) = open_ring_of(&sources)?;
+        let ports = requests.iter().zip(sources).map(|(request, source)| {
+            let input = if may_use_ring(source) { ring.pop_front() } else { None };
+            open_port(request, source, input, context)
+        });
+        Ok(Self { ports: ports.collect::<Result<_, _>>()?, engines })
     }
 }
 
-fn open_port(request: &OpenRequest<'_>, context: &OpenContext) -> Result<Port, RecordError> {
+fn udp_source<'a>(request: &OpenRequest<'a>) -> &'a UdpSource {
     let SourceConfig::Udp(source) = request.source else {
         unreachable!("the sources of a capture thread are of one kind")
     };
+    source
+}
+
+fn may_use_ring(source: &UdpSource) -> bool {
+    source.engine != Engine::Udp
+}
+
+/// Opens one ring for the sources that may use one. If all of them may do without, a failure is only told.
+fn open_ring_of(
+    sources: &[&UdpSource],
+) -> Result<(VecDeque<RingInput>, Vec<SourceEngine>), RecordError> {
+    let users: Vec<&UdpSource> = sources.iter().copied().filter(|it| may_use_ring(it)).collect();
+    if users.is_empty() {
+        return Ok(Default::default());
+    }
+    let opened = fullbore_capture::open_ring(&users);
+    let (engine, why) = match &opened {
+        Ok(_) => (Engine::Packet, None),
+        Err(error) => (Engine::Udp, Some(no_ring(error))),
+    };
+    let described = users.iter().map(|source| {
+        let why = match (&why, source.engine) {
+            (Some(why), _) => why.clone(),
+            (None, Engine::Packet) => "the endpoint requests it".to_owned(),
+            (None, Engine::Udp | Engine::Auto) => "it is the fastest, and allowed here".to_owned(),
+        };
+        SourceEngine { source: source.endpoint.to_string(), engine, why }
+    });
+    let described = described.collect();
+    match opened {
+        Ok(inputs) => Ok((inputs.into(), described)),
+        Err(_) if users.iter().all(|source| source.engine == Engine::Auto) => {
+            Ok((VecDeque::new(), described))
+        }
+        Err(error) => Err(PortError::from(error).into()),
+    }
+}
+
+/// Returns the reason why there is no ring, with its cause.
+fn no_ring(error: &RingError) -> String {
+    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
+    format!("no packet ring can be used: {error}{}", cause.unwrap_or_default())
+}
+
+fn open_port(
+    request: &OpenRequest<'_>,
+    source: &UdpSource,
+    input: Option<RingInput>,
+    context: &OpenContext,
+) -> Result<Port, RecordError> {
     let buffer = source.receive_buffer.map_or(RECEIVE_BUFFER, |size| size.0);
     let sizes = Sizes {
         pool_bytes: request.pool_bytes as usize,
@@ -175,8 +231,15 @@ fn open_port(request: &OpenRequest<'_>, context: &OpenContext) -> Result<Port, R
         buffer_bytes: buffer as usize,
     };
     let number = request.number.unwrap_or(u16::MAX);
-    let next = context.next_number.clone();
-    let mut port = Port::open_near(request.node, source.as_ref().clone(), number, next, sizes)?;
+    let (next, mut source) = (context.next_number.clone(), source.clone());
+    let mut port = match input {
+        None => Port::open_near(request.node, source, number, next, sizes)?,
+        Some(input) => {
+            // A ring divides merged packets itself.
+            source.gro = Gro::Off;
+            Port::with_input(Box::new(input), request.node, source, number, next, sizes)?
+        }
+    };
     port.share_names(&context.names);
     if context.one_stream {
         port.keep_to_one_stream();
@@ -186,30 +249,34 @@ fn open_port(request: &OpenRequest<'_>, context: &OpenContext) -> Result<Port, R
 
 impl OpenSource for UdpPorts {
     fn memory(&self) -> Vec<Arc<Region>> {
-        self.0.iter().map(Port::region).cloned().collect()
+        self.ports.iter().map(Port::region).cloned().collect()
     }
 
     fn most_blocks(&self) -> usize {
-        self.0.iter().map(Port::most_blocks).sum()
+        self.ports.iter().map(Port::most_blocks).sum()
     }
 
     fn receive_buffers(&self) -> Vec<usize> {
-        self.0.iter().map(|port| port.input().buffer_bytes()).collect()
+        self.ports.iter().map(|port| port.input().buffer_bytes()).collect()
     }
 
     fn warnings(&self) -> Vec<String> {
-        let buffers = self.0.iter().filter_map(small_buffer);
-        buffers.chain(self.0.iter().filter_map(Port::warning)).collect()
+        let buffers = self.ports.iter().filter_map(small_buffer);
+        buffers.chain(self.ports.iter().filter_map(Port::warning)).collect()
+    }
+
+    fn engines(&self) -> Vec<SourceEngine> {
+        self.engines.clone()
     }
 
     /// Packets that have arrived so far belong to no scan.
     fn start(mut self: Box<Self>, link: CaptureLink) -> Result<Capture, RecordError> {
         let mut staging = StagingBuffer::new();
-        for port in &mut self.0 {
+        for port in &mut self.ports {
             port.drain(&mut staging).map_err(RecordError::Thread)?;
         }
         let settings = Settings { thread_config: link.thread_config, hold: link.hold };
-        Capture::start(link.number, self.0, SinkChain::new(link.sinks), link.events, settings)
+        Capture::start(link.number, self.ports, SinkChain::new(link.sinks), link.events, settings)
             .map_err(RecordError::Thread)
     }
 }
@@ -218,6 +285,10 @@ impl OpenSource for UdpPorts {
 /// known.
 fn small_buffer(port: &Port) -> Option<String> {
     let source = port.source();
+    if port.input().counter().is_some() {
+        // The memory of a ring is shared, and holds the packets without the kernel's own structures.
+        return None;
+    }
     let held = port.input().buffer_bytes() as u64 / 2;
     let rate = source.frames_per_second.zip(source.frame_bytes);
     let needed = rate.map_or(16 << 20, |(fps, bytes)| fps * u64::from(bytes) / 20);

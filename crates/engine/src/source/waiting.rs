@@ -173,7 +173,7 @@ impl OpenWaiting {
                 Some(ByteSize((request.pool_bytes / SPLIT_BLOCKS).clamp(1 << 16, BLOCK_BYTES)));
         }
         let number = request.number.unwrap_or(u16::MAX);
-        let mut port = Port::of_waiting(input, request.node, udp, number, next, sizes)?;
+        let mut port = Port::with_input(input, request.node, udp, number, next, sizes)?;
         port.share_names(&context.names);
         if context.one_stream {
             port.keep_to_one_stream();

@@ -51,6 +51,11 @@ pub struct Joined {
 }
 
 impl Joined {
+    /// The UDP header and the payload.
+    pub fn udp(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// The datagram, if its header fits its length.
     pub fn datagram(&self) -> Option<super::Datagram<'_>> {
         datagram(self.addresses, &self.bytes, self.bytes.len())

@@ -6,9 +6,11 @@
 //! fragment        ──► Fragments the whole datagram, within bounds
 //! ```
 //!
-//! The formats are those of the Internet-Drafts `draft-ietf-opsawg-pcap` and `draft-ietf-opsawg-pcapng`. Nothing here
-//! verifies checksums: a capture on the sending host holds packets whose checksums the interface computes later.
+//! The formats are those of the Internet-Drafts `draft-ietf-opsawg-pcap` and `draft-ietf-opsawg-pcapng`. Readers of
+//! files do not verify checksums: a capture on the sending host holds packets whose checksums the interface computes
+//! later.
 
+mod checksum;
 mod classic;
 mod decoder;
 mod fragments;
@@ -18,6 +20,7 @@ mod packet;
 mod tests;
 mod write;
 
+pub use checksum::{ipv4_header_holds, udp_checksum_holds};
 pub use decoder::{Decoder, Item, Packet, Step};
 pub use fragments::{Fragments, Joined};
 pub use packet::{Addresses, Content, Datagram, FragmentPart, parse};

@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use super::checksum::Sum;
+
 /// An interface, as its description names it.
 #[derive(Clone, Copy, Debug)]
 pub struct Interface<'a> {
@@ -120,8 +122,6 @@ pub fn udp_packet(source: SocketAddr, to: SocketAddr, payload: &[&[u8]]) -> Opti
             let mut header = Sum::default();
             header.add(&packet[start..]);
             packet[start + 10..start + 12].copy_from_slice(&header.value().to_be_bytes());
-            sum.add(&source.octets());
-            sum.add(&to.octets());
         }
         (IpAddr::V6(source), IpAddr::V6(to)) => {
             packet.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
@@ -129,13 +129,10 @@ pub fn udp_packet(source: SocketAddr, to: SocketAddr, payload: &[&[u8]]) -> Opti
             packet.extend([17, 64]);
             packet.extend(source.octets());
             packet.extend(to.octets());
-            sum.add(&source.octets());
-            sum.add(&to.octets());
         }
         _ => return None,
     }
-    sum.add(&17u16.to_be_bytes());
-    sum.add(&length.to_be_bytes());
+    sum.add_pseudo_header(source.ip(), to.ip(), length.into());
     let start = packet.len();
     packet.extend(source.port().to_be_bytes());
     packet.extend(to.port().to_be_bytes());
@@ -164,25 +161,4 @@ fn ethernet(to: IpAddr) -> Vec<u8> {
     };
     header.extend([0x02, 0, 0, 0, 0, 1]);
     header
-}
-
-/// The Internet checksum (RFC 1071).
-#[derive(Default)]
-struct Sum(u64);
-
-impl Sum {
-    /// Adds bytes that begin at an even place.
-    fn add(&mut self, bytes: &[u8]) {
-        let (pairs, rest) = bytes.as_chunks::<2>();
-        self.0 += pairs.iter().map(|pair| u64::from(u16::from_be_bytes(*pair))).sum::<u64>();
-        self.0 += rest.first().map_or(0, |last| u64::from(*last) << 8);
-    }
-
-    fn value(&self) -> u16 {
-        let mut sum = self.0;
-        while sum > 0xffff {
-            sum = (sum & 0xffff) + (sum >> 16);
-        }
-        !(sum as u16)
-    }
 }

@@ -15,8 +15,10 @@ pub mod loops;
 #[cfg(feature = "hdf5")]
 pub mod mark;
 pub mod memory;
+pub mod packet;
 pub mod receive;
 pub mod sched;
 pub mod send;
+pub mod session;
 pub mod tcp;
 pub mod uring;

@@ -11,6 +11,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::packet::{Instruction, attach_filter};
+
 /// The largest number of messages in one call.
 pub const MOST_MESSAGES: usize = 64;
 
@@ -26,7 +28,13 @@ pub struct Listen {
     pub interface: Option<String>,
     /// Requested receive buffer, in bytes.
     pub buffer_bytes: usize,
+    /// True if the socket holds the port and takes nothing: no other program gets the port, and senders are not told that
+    /// it is closed.
+    pub holds_only: bool,
 }
+
+/// The filter of a socket that takes nothing: it returns 0.
+const TAKE_NOTHING: Instruction = Instruction { code: 6, if_true: 0, if_false: 0, operand: 0 };
 
 /// A failed step in creating a socket.
 #[derive(Debug, thiserror::Error)]
@@ -85,6 +93,9 @@ impl Receiver {
                 .map_err(|why| naming(interface, why))
                 .map_err(error("binding to the interface given"))?;
         }
+        if listen.holds_only {
+            attach_filter(&socket, &[TAKE_NOTHING]).map_err(error("attaching a filter"))?;
+        }
         let bound = scoped(&socket, listen).map_err(error("finding the interface"))?;
         socket.bind(&bound.into()).map_err(error("binding the port"))?;
         join_group(&socket, listen).map_err(error("joining the multicast group"))?;
@@ -105,6 +116,17 @@ impl Receiver {
     /// Returns the bound address, with the port that the kernel chose if none was given.
     pub fn address(&self) -> Option<SocketAddr> {
         self.socket.local_addr().ok()?.as_socket()
+    }
+
+    /// Returns the number of an interface.
+    pub fn interface_number(&self, name: &str) -> Result<u32, Error> {
+        let address = self.address().unwrap_or((Ipv4Addr::UNSPECIFIED, 0).into());
+        let number = rustix::net::netdevice::name_to_index(&self.socket, name);
+        number.map_err(|why| Error {
+            address,
+            action: "finding the interface",
+            source: naming(name, why.into()),
+        })
     }
 
     /// Lets the kernel merge datagrams of one size into one message. Returns `false` if it cannot.
@@ -307,7 +329,7 @@ mod tests {
 
     fn local() -> Receiver {
         let address = "127.0.0.1:0".parse().unwrap();
-        let listen = Listen { address, interface: None, buffer_bytes: 1 << 20 };
+        let listen = Listen { address, interface: None, buffer_bytes: 1 << 20, holds_only: false };
         Receiver::listen(&listen, true).unwrap()
     }
 
@@ -335,7 +357,7 @@ mod tests {
     #[test]
     fn a_full_socket_tells_its_drops_at_once() {
         let address = "127.0.0.1:0".parse().unwrap();
-        let listen = Listen { address, interface: None, buffer_bytes: 4096 };
+        let listen = Listen { address, interface: None, buffer_bytes: 4096, holds_only: false };
         let receiver = Receiver::listen(&listen, false).unwrap();
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
         for _ in 0..100 {
@@ -350,10 +372,26 @@ mod tests {
     }
 
     #[test]
+    fn a_socket_that_only_holds_its_port_takes_nothing_and_lets_nobody_have_it() {
+        let address = "127.0.0.1:0".parse().unwrap();
+        let listen = Listen { address, interface: None, buffer_bytes: 4096, holds_only: true };
+        let mut holder = Receiver::listen(&listen, false).unwrap();
+        let address = holder.address().unwrap();
+        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+        sender.connect(address).unwrap();
+        // A port that nobody holds answers the first datagram, and the next call returns that as an error.
+        (0..3).for_each(|_| assert_eq!(sender.send(&[7; 100]).unwrap(), 100));
+        let (mut memory, mut received) = ([0; 100], [Received::default(); 1]);
+        let mut slices = [IoSliceMut::new(&mut memory)];
+        assert_eq!(holder.receive(&mut slices, 1, &mut received).unwrap(), 0);
+        assert!(UdpSocket::bind(address).is_err());
+    }
+
+    #[test]
     fn a_port_in_use_is_named() {
         let first = local();
         let address = first.address().unwrap();
-        let listen = Listen { address, interface: None, buffer_bytes: 4096 };
+        let listen = Listen { address, interface: None, buffer_bytes: 4096, holds_only: false };
         let error = Receiver::listen(&listen, false).err().unwrap();
         assert!(error.to_string().contains(&address.to_string()), "{error}");
         assert_eq!(error.source.kind(), io::ErrorKind::AddrInUse);

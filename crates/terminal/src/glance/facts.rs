@@ -135,7 +135,7 @@ fn moved(account: &Account) -> impl Iterator<Item = &DropCounter> {
 fn counters(streams: &[Stream<'_>]) -> String {
     let mut told: Vec<String> = Vec::new();
     for counter in streams.iter().flat_map(|it| moved(it.account)) {
-        let layer = format!("{:?}", counter.layer).to_lowercase();
+        let layer = counter.layer;
         let text =
             format!("{layer} {} {} +{}", counter.scope, counter.counter, grouped(counter.moved()));
         if !told.contains(&text) {

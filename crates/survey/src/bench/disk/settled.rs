@@ -11,8 +11,8 @@
 use std::time::Duration;
 
 use fullbore_core::duty::Duty;
-use fullbore_core::ring_sim::Service;
 use fullbore_core::units::ByteSize;
+use fullbore_linux::ring_sim::Service;
 
 use crate::bench::result::{Cliff, Settled};
 
@@ -132,8 +132,8 @@ pub fn told(settled: Option<&Settled>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use fullbore_core::ring_sim::Turn;
     use fullbore_core::units::ByteRate;
+    use fullbore_linux::ring_sim::Turn;
     use proptest::prelude::*;
 
     use super::*;

@@ -2,8 +2,8 @@
 
 use fullbore_core::completeness::counted;
 use fullbore_core::duty::Duty;
-use fullbore_core::ring_sim::Service;
 use fullbore_core::units::{ByteRate, ByteSize};
+use fullbore_linux::ring_sim::Service;
 
 use super::{Settings, settled};
 use crate::bench::result::{
@@ -301,7 +301,7 @@ fn verdict(result: &BenchResult, required: ByteRate, in_bits: bool) -> Option<Ve
 mod tests {
     use std::time::Duration;
 
-    use fullbore_core::ring_sim::Turn;
+    use fullbore_linux::ring_sim::Turn;
     use proptest::prelude::*;
 
     use super::*;

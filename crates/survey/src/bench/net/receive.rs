@@ -257,6 +257,7 @@ impl Caught {
                 Layer::Backlog => "the kernel's backlog of a CPU",
                 Layer::Udp => "UDP checksums",
                 Layer::Socket => "the receive buffer",
+                Layer::PacketRing => "the packet ring",
             };
             told.push(format!("{layer} dropped {} ({})", moved.by, moved.counter));
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fullbore_core::ring_sim::Turn;
+use fullbore_linux::ring_sim::Turn;
 use hdrhistogram::Histogram;
 
 use super::Done;

@@ -17,8 +17,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::duty::Duty;
-use crate::units::ByteRate;
+use fullbore_core::duty::Duty;
+use fullbore_core::units::ByteRate;
 
 const NS_PER_S: u128 = 1_000_000_000;
 

@@ -1,0 +1,196 @@
+//! Sessions of browsers, which outlive the daemon: an operator whose daemon was restarted stays logged in.
+//!
+//! The file has hashes of cookies only, and is readable by its owner only.
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Hash, Identity, Role, new_secret};
+
+/// How long a session lasts.
+pub const LASTS: Duration = Duration::from_secs(30 * 86_400);
+
+/// How long a login link can be used.
+pub const LINK_LASTS: Duration = Duration::from_secs(86_400);
+
+/// Sessions at once. The oldest goes for a new one.
+pub const MOST_SESSIONS: usize = 200;
+
+/// Login links that wait at once. The oldest goes for a new one.
+const MOST_LINKS: usize = 10;
+
+/// The sessions, and the login links that were not used yet.
+#[derive(Debug)]
+pub struct Sessions {
+    path: PathBuf,
+    sessions: BTreeMap<Hash, Session>,
+    links: Vec<(Hash, SystemTime)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Session {
+    name: String,
+    role: Role,
+    /// Seconds since 1970.
+    until: u64,
+}
+
+/// What a browser gets at its login.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// The secret of the session.
+    pub cookie: String,
+    /// Who it is.
+    pub identity: Identity,
+}
+
+impl Sessions {
+    /// Opens the file; a file that cannot be read counts as empty, and only means a new login.
+    pub fn open(path: &Path) -> Self {
+        let text = fs::read(path).unwrap_or_default();
+        let mut sessions: BTreeMap<Hash, Session> =
+            serde_json::from_slice(&text).unwrap_or_default();
+        while sessions.len() > MOST_SESSIONS {
+            sessions.pop_first();
+        }
+        Self { path: path.to_owned(), sessions, links: Vec::new() }
+    }
+
+    /// Makes a code that opens one session with the role of an admin.
+    pub fn new_link(&mut self, now: SystemTime) -> io::Result<String> {
+        let code = new_secret()?;
+        if self.links.len() == MOST_LINKS {
+            self.links.remove(0);
+        }
+        self.links.push((Hash::of(&code), now + LINK_LASTS));
+        Ok(code)
+    }
+
+    /// Takes a code: it does not work again.
+    pub fn use_link(&mut self, code: &str, now: SystemTime) -> Option<Identity> {
+        let hash = Hash::of(code);
+        let at = self.links.iter().position(|(link, until)| *link == hash && now < *until)?;
+        self.links.remove(at);
+        Some(Identity { name: Arc::from("console"), role: Role::Admin })
+    }
+
+    /// Opens a session.
+    pub fn open_session(&mut self, identity: Identity, now: SystemTime) -> io::Result<Opened> {
+        let cookie = new_secret()?;
+        let now = seconds(now);
+        self.sessions.retain(|_, session| session.until > now);
+        while self.sessions.len() >= MOST_SESSIONS {
+            let oldest = self.sessions.iter().min_by_key(|(_, it)| it.until).map(|(hash, _)| *hash);
+            oldest.map(|hash| self.sessions.remove(&hash));
+        }
+        let session = Session {
+            name: identity.name.to_string(),
+            role: identity.role,
+            until: now + LASTS.as_secs(),
+        };
+        self.sessions.insert(Hash::of(&cookie), session);
+        self.save()?;
+        Ok(Opened { cookie, identity })
+    }
+
+    /// The client that has this cookie.
+    pub fn find(&self, cookie: &str, now: SystemTime) -> Option<Identity> {
+        let session = self.sessions.get(&Hash::of(cookie))?;
+        let identity = || Identity { name: Arc::from(session.name.as_str()), role: session.role };
+        (session.until > seconds(now)).then(identity)
+    }
+
+    /// Ends a session.
+    pub fn close(&mut self, cookie: &str) -> io::Result<()> {
+        match self.sessions.remove(&Hash::of(cookie)) {
+            Some(_) => self.save(),
+            None => Ok(()),
+        }
+    }
+
+    fn save(&self) -> io::Result<()> {
+        let part = self.path.with_extension("part");
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&part)?;
+        file.write_all(&serde_json::to_vec(&self.sessions)?)?;
+        file.sync_all()?;
+        fs::rename(&part, &self.path)
+    }
+}
+
+/// The value that a browser's scripts send with writes. It follows from the cookie, which another site cannot read.
+pub fn csrf_of(cookie: &str) -> String {
+    String::from(Hash::of(&format!("csrf {cookie}")))
+}
+
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |it| it.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_link_works_once_and_not_for_ever() {
+        let place = tempfile::tempdir().unwrap();
+        let mut sessions = Sessions::open(&place.path().join("s.json"));
+        let now = SystemTime::now();
+        let (one, late) = (sessions.new_link(now).unwrap(), sessions.new_link(now).unwrap());
+        assert_eq!(sessions.use_link("guess", now), None);
+        assert_eq!(sessions.use_link(&one, now).unwrap().role, Role::Admin);
+        assert_eq!(sessions.use_link(&one, now), None);
+        assert_eq!(sessions.use_link(&late, now + LINK_LASTS), None);
+    }
+
+    #[test]
+    fn a_session_outlives_the_daemon_and_ends_at_the_logout() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("s.json");
+        let now = SystemTime::now();
+        let who = Identity { name: Arc::from("fs"), role: Role::Operator };
+        let cookie = Sessions::open(&path).open_session(who.clone(), now).unwrap().cookie;
+        let mut next = Sessions::open(&path);
+        assert_eq!(next.find(&cookie, now), Some(who));
+        assert_eq!(next.find(&cookie, now + LASTS), None);
+        assert_eq!(next.find(&csrf_of(&cookie), now), None);
+        assert!(!fs::read_to_string(&path).unwrap().contains(&cookie));
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        next.close(&cookie).unwrap();
+        assert_eq!(Sessions::open(&path).find(&cookie, now), None);
+    }
+
+    #[test]
+    fn the_oldest_session_goes_for_a_new_one() {
+        let place = tempfile::tempdir().unwrap();
+        let mut sessions = Sessions::open(&place.path().join("s.json"));
+        let who = Identity { name: Arc::from("fs"), role: Role::Viewer };
+        let now = SystemTime::now();
+        let first = sessions.open_session(who.clone(), now).unwrap().cookie;
+        let mut later = now;
+        for _ in 0..MOST_SESSIONS {
+            later += Duration::from_secs(1);
+            sessions.open_session(who.clone(), later).unwrap();
+        }
+        assert_eq!(sessions.sessions.len(), MOST_SESSIONS);
+        assert_eq!(sessions.find(&first, later), None);
+    }
+
+    #[test]
+    fn a_broken_file_is_an_empty_one() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("s.json");
+        fs::write(&path, b"{\"x\":").unwrap();
+        assert!(Sessions::open(&path).sessions.is_empty());
+    }
+}

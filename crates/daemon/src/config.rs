@@ -1,0 +1,86 @@
+//! What a daemon needs to know, and where it keeps its own files.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use sha2::{Digest, Sha256};
+
+/// Where the daemon listens if nothing else is said.
+pub const DEFAULT_ADDRESS: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8480);
+
+/// What a daemon needs to know.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The directories of the store.
+    pub members: Vec<PathBuf>,
+    /// Where to listen: an address of loopback. Port 0: any free port.
+    pub listen: SocketAddr,
+    /// The file of tokens.
+    pub tokens: Option<PathBuf>,
+    /// The program that records: this one, with the verb `record`.
+    pub program: PathBuf,
+}
+
+impl Config {
+    /// The directory of the daemon of this store: `station/…` in `FULLBORE_STATE`, else in `fullbore` in `XDG_STATE_HOME`
+    /// or in `~/.local/state`. Each store has its own, by the paths of its members.
+    pub fn state_directory(&self) -> Option<PathBuf> {
+        self.state_in(|variable| std::env::var_os(variable).filter(|value| !value.is_empty()))
+    }
+
+    fn state_in(&self, variable: impl Fn(&str) -> Option<std::ffi::OsString>) -> Option<PathBuf> {
+        let state = match variable("FULLBORE_STATE") {
+            Some(directory) => PathBuf::from(directory),
+            None => {
+                // By the XDG specification, a relative path is ignored.
+                let state =
+                    variable("XDG_STATE_HOME").map(PathBuf::from).filter(|it| it.is_absolute());
+                let home = || variable("HOME").map(|home| PathBuf::from(home).join(".local/state"));
+                state.or_else(home)?.join("fullbore")
+            }
+        };
+        Some(state.join("station").join(self.name_of_store()))
+    }
+
+    /// A name that depends on the members and not on their order.
+    fn name_of_store(&self) -> String {
+        let whole = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
+        let mut paths: Vec<PathBuf> = self.members.iter().map(whole).collect();
+        paths.sort();
+        let mut hash = Sha256::new();
+        for path in paths {
+            hash.update(path.as_os_str().as_encoded_bytes());
+            hash.update([0]);
+        }
+        data_encoding::HEXLOWER.encode(&hash.finalize()[..8])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(members: &[&str]) -> Config {
+        let members = members.iter().map(PathBuf::from).collect();
+        Config { members, listen: DEFAULT_ADDRESS, tokens: None, program: "fullbore".into() }
+    }
+
+    #[test]
+    fn each_store_has_a_directory_of_its_own() {
+        let of = |members: &[&str], given: &[(&str, &str)]| {
+            let find = |name: &str| given.iter().find(|it| it.0 == name).map(|it| it.1.into());
+            config(members).state_in(find).map(|path| path.display().to_string())
+        };
+        let home = of(&["/a", "/b"], &[("HOME", "/h")]).unwrap();
+        assert!(home.starts_with("/h/.local/state/fullbore/station/"), "{home}");
+        assert_eq!(of(&["/b", "/a"], &[("HOME", "/h")]), Some(home.clone()));
+        assert_ne!(of(&["/a"], &[("HOME", "/h")]), Some(home));
+        assert_ne!(of(&["/ab"], &[("HOME", "/h")]), of(&["/a", "b"], &[("HOME", "/h")]));
+        let own = of(&["/a"], &[("FULLBORE_STATE", "/s"), ("HOME", "/h")]).unwrap();
+        assert!(own.starts_with("/s/station/"), "{own}");
+        let relative = of(&["/a"], &[("XDG_STATE_HOME", "x"), ("HOME", "/h")]).unwrap();
+        assert!(relative.starts_with("/h/"), "{relative}");
+        assert_eq!(of(&["/a"], &[]), None);
+    }
+}

@@ -1,0 +1,92 @@
+//! The state of the station: once, or again and again as server-sent events.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use serde::Deserialize;
+use tokio::time::{Instant, sleep_until};
+use utoipa::IntoParams;
+
+use super::Shared;
+use super::problem::Problem;
+use super::who::Viewer;
+use crate::status::Status;
+
+/// The most events in a second.
+const MOST_OFTEN: u32 = 5;
+
+/// How often.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Rate {
+    /// The most events in a second: 1 to 5.
+    #[serde(default = "most_often")]
+    hz: u32,
+}
+
+fn most_often() -> u32 {
+    MOST_OFTEN
+}
+
+/// Show the state of the station.
+#[utoipa::path(
+    get,
+    operation_id = "getStatus",
+    path = "/api/v1/status",
+    tag = "status",
+    security(("token" = ["viewer"]), ("cookie" = ["viewer"])),
+    responses(
+        (status = 200, body = Status),
+    ),
+)]
+pub(super) async fn status(_: Viewer, State(station): Shared) -> Response {
+    let text = station.news.borrow().to_string();
+    ([(header::CONTENT_TYPE, "application/json")], text).into_response()
+}
+
+/// Follow the state of the station: an event `state` for each change, with the document of `/api/v1/status`.
+#[utoipa::path(
+    get,
+    operation_id = "followEvents",
+    path = "/api/v1/events",
+    tag = "status",
+    params(Rate),
+    security(("token" = ["viewer"]), ("cookie" = ["viewer"])),
+    responses(
+        (status = 200, body = Status, content_type = "text/event-stream"),
+        (status = 503, body = Problem),
+    ),
+)]
+pub(super) async fn follow(
+    _: Viewer,
+    State(station): Shared,
+    Query(Rate { hz }): Query<Rate>,
+) -> Result<Response, Problem> {
+    if !(1..=MOST_OFTEN).contains(&hz) {
+        return Err(Problem::bad_request(format!("hz is 1 to {MOST_OFTEN}")));
+    }
+    let permit = station.followers.clone().try_acquire_owned().map_err(|_| {
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too many clients follow the events")
+    })?;
+    let mut news = station.news.clone();
+    news.mark_changed();
+    let every = Duration::from_secs(1) / hz;
+    let events = stream::unfold(
+        (news, Instant::now(), permit),
+        move |(mut news, next, permit)| async move {
+            sleep_until(next).await;
+            news.changed().await.ok()?;
+            let text: Arc<str> = news.borrow_and_update().clone();
+            let event = Event::default().event("state").data(&*text);
+            Some((Ok::<_, Infallible>(event), (news, Instant::now() + every, permit)))
+        },
+    );
+    Ok(Sse::new(events).keep_alive(KeepAlive::new()).into_response())
+}

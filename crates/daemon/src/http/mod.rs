@@ -1,0 +1,193 @@
+//! The web part: REST under `/api/v1`, events, metrics and the dashboard.
+//!
+//! ```text
+//! request ──► guard: Host, Origin, who, CSRF, audit ──► handler: role, body ──► Recorders, Jobs, the store
+//! ```
+//!
+//! The guard lets nobody's requests through to handlers, and each handler takes the role that it needs as an argument
+//! (`Viewer`, `Operator`, `Admin`). A handler without one is open to all: the pages, the login, and the OpenAPI document.
+
+mod audit;
+mod events;
+mod guard;
+mod jobs;
+mod metrics;
+mod pages;
+pub mod problem;
+mod recordings;
+mod scans;
+pub mod schema;
+mod session;
+mod who;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::http::StatusCode;
+use axum::middleware;
+use axum::routing::get;
+use tokio::sync::{Semaphore, watch};
+use utoipa::OpenApi;
+use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use self::audit::Audit;
+use self::problem::Problem;
+use crate::auth::attempts::Attempts;
+use crate::auth::sessions::Sessions;
+use crate::auth::tokens::Tokens;
+use crate::jobs::Jobs;
+use crate::recorder::Recorders;
+
+/// The largest body of a request, in bytes.
+const LARGEST_BODY: usize = 64 << 10;
+
+/// Browsers and programs that may follow events at once.
+const MOST_FOLLOWERS: usize = 64;
+
+/// What handlers work with.
+#[derive(Debug)]
+pub struct Station {
+    /// The directories of the store.
+    pub members: Vec<PathBuf>,
+    /// The recordings.
+    pub recorders: Recorders,
+    /// The jobs.
+    pub jobs: Jobs,
+    /// The newest state, as JSON.
+    pub news: watch::Receiver<Arc<str>>,
+    /// The tokens of programs.
+    pub tokens: Tokens,
+    /// The sessions of browsers.
+    pub sessions: Mutex<Sessions>,
+    /// Where the daemon listens.
+    pub address: SocketAddr,
+    attempts: Mutex<Attempts>,
+    followers: Arc<Semaphore>,
+    audit: Audit,
+}
+
+/// Handlers share it.
+type Shared = axum::extract::State<Arc<Station>>;
+
+impl Station {
+    /// A station. `audit` is the file of the audit log.
+    #[allow(clippy::too_many_arguments)]
+    pub fn new(
+        members: Vec<PathBuf>,
+        recorders: Recorders,
+        jobs: Jobs,
+        news: watch::Receiver<Arc<str>>,
+        tokens: Tokens,
+        sessions: Sessions,
+        address: SocketAddr,
+        audit: PathBuf,
+    ) -> Self {
+        let attempts = Mutex::new(Attempts::new(Instant::now()));
+        let followers = Arc::new(Semaphore::new(MOST_FOLLOWERS));
+        let (sessions, audit) = (Mutex::new(sessions), Audit::new(audit));
+        Self {
+            members,
+            recorders,
+            jobs,
+            news,
+            tokens,
+            sessions,
+            address,
+            attempts,
+            followers,
+            audit,
+        }
+    }
+}
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "fullbore station",
+        description = "Start, follow and end recordings, and look after stored scans. Errors are application/problem+json."
+    ),
+    components(schemas(problem::Problem))
+)]
+struct Document;
+
+fn api() -> OpenApiRouter<Arc<Station>> {
+    OpenApiRouter::with_openapi(Document::openapi())
+        .routes(routes!(session::show, session::open, session::close))
+        .routes(routes!(session::link))
+        .routes(routes!(events::status))
+        .routes(routes!(events::follow))
+        .routes(routes!(recordings::list, recordings::start))
+        .routes(routes!(recordings::show))
+        .routes(routes!(recordings::stop))
+        .routes(routes!(recordings::abort))
+        .routes(routes!(recordings::mark))
+        .routes(routes!(scans::list))
+        .routes(routes!(scans::show, scans::remove))
+        .routes(routes!(scans::protect, scans::release))
+        .routes(routes!(scans::mark))
+        .routes(routes!(scans::verify))
+        .routes(routes!(jobs::list))
+        .routes(routes!(jobs::show, jobs::cancel))
+        .routes(routes!(metrics::show))
+}
+
+/// The OpenAPI document.
+pub fn document() -> utoipa::openapi::OpenApi {
+    let mut document = api().split_for_parts().1;
+    let components = document.components.get_or_insert_default();
+    let token = HttpBuilder::new().scheme(HttpAuthScheme::Bearer);
+    let token = token
+        .description(Some("A token of the daemon's file. The scope is the least role."))
+        .build();
+    components.add_security_scheme("token", SecurityScheme::Http(token));
+    let cookie = ApiKeyValue::with_description(
+        "fullbore_PORT",
+        "A session of a browser. Writes also need the header X-Fullbore-CSRF.",
+    );
+    components.add_security_scheme("cookie", SecurityScheme::ApiKey(ApiKey::Cookie(cookie)));
+    document
+}
+
+/// The router of a station.
+pub fn router(station: Arc<Station>) -> Router {
+    let (api, _) = api().split_for_parts();
+    let document = serde_json::to_string(&document()).unwrap_or_default();
+    let kind = [(axum::http::header::CONTENT_TYPE, "application/json")];
+    api.route("/api/v1/openapi.json", get(async move || (kind, document)))
+        .merge(pages::router())
+        .fallback(async || Problem::not_found("there is nothing at this address"))
+        .method_not_allowed_fallback(async || {
+            Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this address has no such method")
+        })
+        .layer(DefaultBodyLimit::max(LARGEST_BODY))
+        .layer(middleware::from_fn_with_state(station.clone(), guard::guard))
+        .with_state(station)
+}
+
+/// Runs work that may wait for a disk, apart from the threads that serve requests.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(Problem::internal(&error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    /// `cargo run -p fullbore-daemon --example openapi > docs/reference/openapi.json` writes it again.
+    #[test]
+    fn the_published_document_is_that_of_the_code() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/openapi.json");
+        let published = fs::read_to_string(path).unwrap();
+        let document = serde_json::to_string_pretty(&super::document()).unwrap() + "\n";
+        assert!(published == document, "docs/reference/openapi.json is not current");
+    }
+}

@@ -1,0 +1,43 @@
+//! The dashboard: files that a browser loads, in the binary.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::http::header;
+use axum::routing::get;
+
+use super::Station;
+
+/// Path, type and content of each file.
+const FILES: &[(&str, &str, &str)] = &[
+    ("/", "text/html; charset=utf-8", include_str!("../web/index.html")),
+    ("/style.css", "text/css; charset=utf-8", include_str!("../web/style.css")),
+    ("/main.js", "text/javascript; charset=utf-8", include_str!("../web/main.js")),
+    ("/api.js", "text/javascript; charset=utf-8", include_str!("../web/api.js")),
+    ("/dom.js", "text/javascript; charset=utf-8", include_str!("../web/dom.js")),
+    ("/now.js", "text/javascript; charset=utf-8", include_str!("../web/now.js")),
+    ("/scans.js", "text/javascript; charset=utf-8", include_str!("../web/scans.js")),
+    ("/icon.svg", "image/svg+xml", include_str!("../web/icon.svg")),
+];
+
+/// The routes of the files.
+pub(super) fn router() -> Router<Arc<Station>> {
+    FILES.iter().fold(Router::new(), |router, (path, kind, content)| {
+        router.route(path, get(async move || ([(header::CONTENT_TYPE, *kind)], *content)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_are_small_and_name_only_each_other() {
+        let all: usize = FILES.iter().map(|(_, _, content)| content.len()).sum();
+        assert!(all < 100_000, "{all} bytes");
+        for (path, _, content) in FILES {
+            let elsewhere = content.replace("http://www.w3.org/2000/svg", "");
+            assert!(!elsewhere.contains("http://") && !elsewhere.contains("https://"), "{path}");
+        }
+    }
+}

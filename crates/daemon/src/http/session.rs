@@ -1,0 +1,182 @@
+//! Logins of browsers.
+
+use std::sync::{Arc, PoisonError};
+use std::time::{Instant, SystemTime};
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::header::SET_COOKIE;
+use axum::http::{HeaderName, StatusCode};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::guard::{cookie_name, too_many};
+use super::problem::Problem;
+use super::who::{Admin, Viewer};
+use super::{Shared, Station, blocking};
+use crate::auth::Role;
+use crate::auth::sessions::{LASTS, LINK_LASTS, csrf_of};
+
+/// Who the client is.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct SessionTold {
+    /// The name of its token, or `console`.
+    name: String,
+    /// Its role.
+    role: Role,
+    /// The value of the header X-Fullbore-CSRF that writes of a browser need. Null for a program.
+    csrf: Option<String>,
+}
+
+/// A login: the code of a login link, or a token.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) enum Login {
+    /// The code of a login link. It works once.
+    Code(String),
+    /// A token of the daemon's file.
+    Token(String),
+}
+
+/// A login link.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Link {
+    /// The address, which logs a browser in once, with the role admin.
+    url: String,
+    /// Seconds until it does not work any more.
+    lasts_seconds: u64,
+}
+
+/// Say who the client is.
+#[utoipa::path(
+    get,
+    operation_id = "getSession",
+    path = "/api/v1/session",
+    tag = "session",
+    security(("token" = ["viewer"]), ("cookie" = ["viewer"])),
+    responses(
+        (status = 200, body = SessionTold),
+        (status = 401, body = Problem),
+    ),
+)]
+pub(super) async fn show(Viewer(proven): Viewer) -> Json<SessionTold> {
+    let csrf = proven.cookie.as_deref().map(csrf_of);
+    let (name, role) = (proven.identity.name.to_string(), proven.identity.role);
+    Json(SessionTold { name, role, csrf })
+}
+
+/// Log a browser in: the answer sets its cookie.
+#[utoipa::path(
+    post,
+    operation_id = "openSession",
+    path = "/api/v1/session",
+    tag = "session",
+    request_body = Login,
+    security(),
+    responses(
+        (status = 201, body = SessionTold),
+        (status = 401, body = Problem),
+        (status = 429, body = Problem),
+    ),
+)]
+pub(super) async fn open(
+    State(station): Shared,
+    Json(login): Json<Login>,
+) -> Result<(StatusCode, [(HeaderName, String); 1], Json<SessionTold>), Problem> {
+    let port = station.address.port();
+    let opened = blocking(move || try_login(&station, &login)).await?;
+    let (cookie, told) = opened;
+    let lasts = LASTS.as_secs();
+    let set = format!(
+        "{}={cookie}; Path=/; HttpOnly; SameSite=Strict; Max-Age={lasts}",
+        cookie_name(port)
+    );
+    Ok((StatusCode::CREATED, [(SET_COOKIE, set)], Json(told)))
+}
+
+fn try_login(station: &Arc<Station>, login: &Login) -> Result<(String, SessionTold), Problem> {
+    let mut attempts = station.attempts.lock().unwrap_or_else(PoisonError::into_inner);
+    attempts.check(Instant::now()).map_err(too_many)?;
+    let mut sessions = station.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+    let now = SystemTime::now();
+    let identity = match login {
+        Login::Code(code) => sessions.use_link(code, now),
+        Login::Token(token) => station.tokens.find(token),
+    };
+    let Some(identity) = identity else {
+        attempts.fail(Instant::now());
+        let (what, advice) = match login {
+            Login::Code(_) => (
+                "the login link was used already, or is too old",
+                "log in with a token, or start the daemon again for a new link: recordings go on",
+            ),
+            Login::Token(_) => {
+                ("the token is not known", "the file of `fullbore serve --tokens` lists the tokens")
+            }
+        };
+        return Err(Problem::new(StatusCode::UNAUTHORIZED, what).advise(advice));
+    };
+    let opened = sessions.open_session(identity, now).map_err(|error| Problem::internal(&error))?;
+    let csrf = Some(csrf_of(&opened.cookie));
+    let (name, role) = (opened.identity.name.to_string(), opened.identity.role);
+    Ok((opened.cookie, SessionTold { name, role, csrf }))
+}
+
+/// Log out.
+#[utoipa::path(
+    delete,
+    operation_id = "closeSession",
+    path = "/api/v1/session",
+    tag = "session",
+    security(("token" = ["viewer"]), ("cookie" = ["viewer"])),
+    responses(
+        (status = 204),
+        (status = 401, body = Problem),
+    ),
+)]
+pub(super) async fn close(
+    State(station): Shared,
+    Viewer(proven): Viewer,
+) -> Result<(StatusCode, [(HeaderName, String); 1]), Problem> {
+    let unset = format!(
+        "{}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0",
+        cookie_name(station.address.port())
+    );
+    if let Some(cookie) = proven.cookie {
+        blocking(move || {
+            let mut sessions = station.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+            sessions.close(&cookie).map_err(|error| Problem::internal(&error))
+        })
+        .await?;
+    }
+    Ok((StatusCode::NO_CONTENT, [(SET_COOKIE, unset)]))
+}
+
+/// Make a login link for another browser.
+#[utoipa::path(
+    post,
+    operation_id = "makeLoginLink",
+    path = "/api/v1/login-links",
+    tag = "session",
+    security(("token" = ["admin"]), ("cookie" = ["admin"])),
+    responses(
+        (status = 201, body = Link),
+        (status = 403, body = Problem),
+    ),
+)]
+pub(super) async fn link(
+    _: Admin,
+    State(station): Shared,
+) -> Result<(StatusCode, Json<Link>), Problem> {
+    let url = station.login_url().map_err(|error| Problem::internal(&error))?;
+    Ok((StatusCode::CREATED, Json(Link { url, lasts_seconds: LINK_LASTS.as_secs() })))
+}
+
+impl Station {
+    /// The address of the dashboard, with a code that logs a browser in once. Browsers do not send the part behind `#`.
+    pub fn login_url(&self) -> std::io::Result<String> {
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let code = sessions.new_link(SystemTime::now())?;
+        Ok(format!("http://{}/#login={code}", self.address))
+    }
+}

@@ -1,0 +1,350 @@
+//! Recordings: processes of their own, which the daemon starts, follows and ends.
+//!
+//! ```text
+//! POST /recordings ──► fullbore record … (its own session) ──► named pipe ──► a thread ──► Life
+//!                              ▲                                                            │
+//!                              └── SIGINT, and SIGTERM ◄── stop, abort            state, events, metrics
+//! ```
+//!
+//! The daemon may die at any time: the recorder goes on, and the next daemon of the store finds its
+//! [directory](folder::Folder) (`docs/decisions/0036-recorders-are-processes.md`).
+
+pub mod folder;
+pub mod life;
+pub mod lines;
+pub mod process;
+pub mod report;
+pub mod request;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::process::Signal;
+use serde::Serialize;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use self::folder::Folder;
+use self::life::{Complaint, Input, Life, Phase};
+use self::lines::Lines;
+use self::process::Identity;
+use self::report::Report;
+use self::request::{RequestError, StartRequest};
+
+/// Recordings that may run at once.
+pub const MOST_ACTIVE: usize = 16;
+
+/// Ended recordings that are remembered.
+pub const MOST_ENDED: usize = 100;
+
+/// How long a recorder that closed its output may take to leave the list of processes.
+const UNTIL_GONE: Duration = Duration::from_secs(5);
+
+/// The recordings of a store. Clones are handles of the same.
+#[derive(Clone, Debug)]
+pub struct Recorders(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    program: PathBuf,
+    /// The members, as `--store` takes them.
+    store: String,
+    folder: PathBuf,
+    known: Mutex<BTreeMap<Uuid, Known>>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct Known {
+    request: StartRequest,
+    found: bool,
+    process: Option<Identity>,
+    life: Life,
+}
+
+/// A recording, with what is known of it.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct Recording {
+    /// Its identity for this daemon.
+    #[schema(value_type = String, format = "uuid")]
+    pub id: Uuid,
+    /// What was asked for.
+    pub request: StartRequest,
+    /// True if an earlier daemon started it, and this one found it.
+    pub found: bool,
+    /// The number of its process.
+    pub pid: Option<i32>,
+    /// What happened so far.
+    #[serde(flatten)]
+    pub life: Life,
+}
+
+/// A recording could not be started or ended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The request is refused.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    /// Too many recordings run.
+    #[error("{MOST_ACTIVE} recordings run already, which is the most")]
+    Many,
+    /// No such recording.
+    #[error("there is no recording {id}")]
+    Unknown {
+        /// The identity.
+        id: Uuid,
+    },
+    /// It has ended.
+    #[error("recording {id} has ended")]
+    Ended {
+        /// The identity.
+        id: Uuid,
+    },
+    /// The recorder refused.
+    #[error("{}", .0.error)]
+    Refused(Complaint),
+    /// The process could not be started, or reached.
+    #[error("the recorder's {what}")]
+    System {
+        /// What was done.
+        what: &'static str,
+        /// The reason.
+        source: io::Error,
+    },
+}
+
+fn failed(what: &'static str) -> impl FnOnce(io::Error) -> Error {
+    move |source| Error::System { what, source }
+}
+
+impl Recorders {
+    /// Finds the recorders that earlier daemons of this store started.
+    pub fn find(program: PathBuf, store: String, folder: PathBuf) -> io::Result<Self> {
+        fs::create_dir_all(&folder)?;
+        let (known, changed) = (Mutex::default(), Condvar::new());
+        let found = Self(Arc::new(Inner { program, store, folder, known, changed }));
+        for (id, folder) in Folder::all(&found.0.folder)? {
+            let request = folder.request().unwrap_or_default();
+            let process = folder.process();
+            let output = folder.open_to_read();
+            let known = Known { request, found: true, process, life: Life::default() };
+            found.lock().insert(id, known);
+            match output {
+                Ok(output) => found.follow(id, folder, output, None),
+                // The pipe was not made yet when its daemon died, so there is no recorder.
+                Err(_) => found.end(id, &folder, None),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Starts a recorder, and waits until it is armed, at most for this time. Returns the recording as it is then.
+    pub fn start(&self, request: StartRequest, patience: Duration) -> Result<Recording, Error> {
+        request.check()?;
+        let id = Uuid::now_v7();
+        self.reserve(id, &request)?;
+        if let Err(error) = self.launch(id, &request) {
+            self.lock().remove(&id);
+            return Err(error);
+        }
+        let starting = |known: &mut BTreeMap<Uuid, Known>| {
+            known.get(&id).is_some_and(|it| it.life.phase == Phase::Starting)
+        };
+        let waited = self.0.changed.wait_timeout_while(self.lock(), patience, starting);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        let recording = self.get(id)?;
+        match (&recording.life.phase, &recording.life.complaint) {
+            (Phase::Ended, Some(complaint)) if recording.life.scan.is_none() => {
+                self.lock().remove(&id);
+                Err(Error::Refused(complaint.clone()))
+            }
+            _ => Ok(recording),
+        }
+    }
+
+    /// Takes a place among the active ones.
+    fn reserve(&self, id: Uuid, request: &StartRequest) -> Result<(), Error> {
+        let mut known = self.lock();
+        if known.values().filter(|it| it.life.is_active()).count() >= MOST_ACTIVE {
+            return Err(Error::Many);
+        }
+        let (request, life) = (request.clone(), Life::default());
+        known.insert(id, Known { request, found: false, process: None, life });
+        Ok(())
+    }
+
+    fn launch(&self, id: Uuid, request: &StartRequest) -> Result<(), Error> {
+        let folder =
+            Folder::make(&self.0.folder, id, request).map_err(failed("directory was not made"))?;
+        let started = self.launch_in(&folder, request);
+        let (child, process, output) = match started {
+            Ok(started) => started,
+            Err(error) => {
+                // What could not be removed is found, and removed, by the next daemon.
+                let _ = folder.remove();
+                return Err(failed("process was not started")(error));
+            }
+        };
+        if let Some(known) = self.lock().get_mut(&id) {
+            known.process = Some(process);
+        }
+        self.follow(id, folder, output, Some(child));
+        Ok(())
+    }
+
+    fn launch_in(
+        &self,
+        folder: &Folder,
+        request: &StartRequest,
+    ) -> io::Result<(Child, Identity, File)> {
+        let output = folder.open_to_read()?;
+        let mut command = Command::new(&self.0.program);
+        command.args(request.words(&self.0.store)).stdin(Stdio::null());
+        command.stdout(folder.open_to_write()?).stderr(folder.errors()?);
+        // Only the daemon speaks to systemd.
+        command.env_remove("NOTIFY_SOCKET").env_remove("WATCHDOG_USEC");
+        let (mut child, process) = process::start(&mut command)?;
+        if let Err(error) = folder.note(&process) {
+            // A recorder that no later daemon could end does not stay. The first error is the one that matters.
+            let _ = process.signal(Signal::INT);
+            let _ = child.wait();
+            return Err(error);
+        }
+        Ok((child, process, output))
+    }
+
+    /// Asks a recording to end: `stop` writes what is held, `abort` drops it.
+    pub fn ask(&self, id: Uuid, abort: bool) -> Result<Recording, Error> {
+        let process = {
+            let mut known = self.lock();
+            let known = known.get_mut(&id).ok_or(Error::Unknown { id })?;
+            if !known.life.is_active() {
+                return Err(Error::Ended { id });
+            }
+            known.process.clone().ok_or(Error::System {
+                what: "process is not known: end it with `kill`",
+                source: io::ErrorKind::NotFound.into(),
+            })?
+        };
+        // A second request aborts. It is another signal, because the kernel merges those of one kind that wait together.
+        let signals: &[Signal] = if abort { &[Signal::INT, Signal::TERM] } else { &[Signal::INT] };
+        for signal in signals {
+            process.signal(*signal).map_err(failed("process takes no signal"))?;
+        }
+        self.take(id, Input::Asked);
+        self.get(id)
+    }
+
+    /// One recording.
+    pub fn get(&self, id: Uuid) -> Result<Recording, Error> {
+        let known = self.lock();
+        known.get(&id).map(|known| known.shown(id)).ok_or(Error::Unknown { id })
+    }
+
+    /// All recordings: the newest first.
+    pub fn all(&self) -> Vec<Recording> {
+        self.lock().iter().rev().map(|(id, known)| known.shown(*id)).collect()
+    }
+
+    /// Follows a recorder, on a thread, until it is gone.
+    fn follow(&self, id: Uuid, folder: Folder, output: File, child: Option<Child>) {
+        let recorders = self.clone();
+        let name = "recorder".to_owned();
+        let follow = move || {
+            let read = recorders.read(id, output);
+            if let Err(error) = read {
+                tracing::warn!(%id, %error, "the recorder's output cannot be read");
+            }
+            recorders.end(id, &folder, child);
+        };
+        if let Err(error) = thread::Builder::new().name(name).spawn(follow) {
+            tracing::error!(%id, %error, "no thread follows the recorder");
+        }
+    }
+
+    fn read(&self, id: Uuid, mut output: File) -> io::Result<()> {
+        // It was opened without waiting for a writer; from now on reads wait.
+        let flags = fcntl_getfl(&output)?;
+        fcntl_setfl(&output, flags - OFlags::NONBLOCK)?;
+        let (mut lines, mut buffer) = (Lines::default(), vec![0; 64 << 10]);
+        loop {
+            let bytes = match output.read(&mut buffer) {
+                Ok(0) => return Ok(()),
+                Ok(bytes) => bytes,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            lines.feed(&buffer[..bytes], |line| {
+                if let Some(report) = Report::of_line(line) {
+                    self.take(id, Input::Said(report));
+                }
+            });
+        }
+    }
+
+    /// Waits for the end of a recorder that closed its output, and removes its directory.
+    fn end(&self, id: Uuid, folder: &Folder, child: Option<Child>) {
+        let mut killed = None;
+        let code = match child {
+            Some(mut child) => {
+                let status = child.wait().ok();
+                killed = status.and_then(|status| status.signal());
+                status.and_then(|status| status.code())
+            }
+            None => {
+                let until = Instant::now() + UNTIL_GONE;
+                while folder.process().is_some() && Instant::now() < until {
+                    thread::sleep(Duration::from_millis(20));
+                }
+                None
+            }
+        };
+        let complaint = folder.complaint().or(killed.map(Complaint::of_signal));
+        if let Err(error) = folder.remove() {
+            tracing::warn!(%id, %error, "the directory of an ended recorder stays");
+        }
+        self.take(id, Input::Gone { code, complaint });
+        self.forget();
+    }
+
+    /// Forgets the oldest ended recordings.
+    fn forget(&self) {
+        let mut known = self.lock();
+        let ended: Vec<Uuid> =
+            known.iter().filter(|(_, it)| !it.life.is_active()).map(|(id, _)| *id).collect();
+        for id in ended.iter().take(ended.len().saturating_sub(MOST_ENDED)) {
+            known.remove(id);
+        }
+    }
+
+    fn take(&self, id: Uuid, input: Input) {
+        if let Some(known) = self.lock().get_mut(&id) {
+            known.life.step(input);
+        }
+        self.0.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Uuid, Known>> {
+        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    fn shown(&self, id: Uuid) -> Recording {
+        let Self { request, found, process, life } = self;
+        let pid = process.as_ref().map(|it| it.pid).filter(|_| life.is_active());
+        Recording { id, request: request.clone(), found: *found, pid, life: life.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests;

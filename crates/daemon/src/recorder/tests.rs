@@ -1,0 +1,132 @@
+//! A shell script in place of the recorder: it prints events, and obeys signals as the recorder does.
+
+use std::os::unix::fs::PermissionsExt;
+
+use super::*;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+const SCRIPT: &str = r#"#!/bin/bash
+trap 'echo "{\"event\":\"sealed\",\"manifest\":{\"scan\":{\"session\":\"s\",\"scan\":\"a\"}},\"complete\":true,\"headline\":\"COMPLETE\"}"; exit 0' INT
+case "$*" in
+  *refused*) echo '{"error":"the port is taken","advice":"choose another"}' >&2; exit 2 ;;
+esac
+echo '{"event":"armed","scan":{"session":"s","scan":"a"},"begins":null}'
+while :; do
+  echo '{"event":"progress","phase":"recording","scan":{"session":"s","scan":"a"},"seconds":1,"bytes":80,"durable_bytes":40,"streams":[],"members":[],"free_bytes":1,"seconds_left":null,"seconds_until_full":null}' 2>/dev/null
+  sleep 0.02
+done
+"#;
+
+struct Station {
+    place: tempfile::TempDir,
+}
+
+impl Station {
+    fn new() -> Self {
+        let place = tempfile::tempdir().unwrap();
+        let script = place.path().join("recorder");
+        fs::write(&script, SCRIPT).unwrap();
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+        Self { place }
+    }
+
+    fn daemon(&self) -> Recorders {
+        let path = |name: &str| self.place.path().join(name);
+        Recorders::find(path("recorder"), "/m0".into(), path("recordings")).unwrap()
+    }
+
+    fn folders(&self) -> usize {
+        Folder::all(&self.place.path().join("recordings")).unwrap().len()
+    }
+}
+
+fn request(scan: &str) -> StartRequest {
+    let source = vec!["udp://:1".to_owned()];
+    StartRequest { source, session: "s".into(), scan: scan.into(), ..StartRequest::default() }
+}
+
+fn until(recorders: &Recorders, id: Uuid, wanted: impl Fn(&Recording) -> bool) -> Recording {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let recording = recorders.get(id).unwrap();
+        if wanted(&recording) {
+            return recording;
+        }
+        assert!(Instant::now() < end, "{recording:?}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_recording_is_started_followed_and_stopped() {
+    let station = Station::new();
+    let daemon = station.daemon();
+    let begun = daemon.start(request("a"), PATIENCE).unwrap();
+    assert!(begun.life.phase >= Phase::Armed && begun.pid.is_some() && !begun.found);
+    until(&daemon, begun.id, |it| it.life.phase == Phase::Recording);
+    assert_eq!(daemon.ask(begun.id, false).unwrap().life.phase, Phase::Stopping);
+    let ended = until(&daemon, begun.id, |it| it.life.phase == Phase::Ended);
+    assert_eq!((ended.life.exit_code, ended.pid), (Some(0), None));
+    assert_eq!(ended.life.finished[0].headline, "COMPLETE");
+    assert_eq!(station.folders(), 0);
+    assert!(matches!(daemon.ask(begun.id, false), Err(Error::Ended { .. })));
+}
+
+#[test]
+fn the_reason_of_a_refusal_is_returned_and_leaves_nothing() {
+    let station = Station::new();
+    let daemon = station.daemon();
+    let Err(Error::Refused(complaint)) = daemon.start(request("refused"), PATIENCE) else {
+        panic!()
+    };
+    assert_eq!(
+        (complaint.error.as_str(), complaint.advice.as_deref()),
+        ("the port is taken", Some("choose another"))
+    );
+    assert!(daemon.all().is_empty());
+    assert_eq!(station.folders(), 0);
+}
+
+#[test]
+fn the_next_daemon_finds_the_recorder_and_stops_it() {
+    let station = Station::new();
+    let first = station.daemon();
+    let begun = first.start(request("a"), PATIENCE).unwrap();
+    // Both follow it here. A daemon that dies does not: a test with the binary kills one.
+    let second = station.daemon();
+    let found = second.get(begun.id).unwrap();
+    assert_eq!((found.pid, found.found, &found.request), (begun.pid, true, &request("a")));
+    second.ask(begun.id, false).unwrap();
+    until(&second, begun.id, |it| it.life.phase == Phase::Ended);
+    until(&first, begun.id, |it| it.life.phase == Phase::Ended);
+}
+
+#[test]
+fn a_recorder_that_ended_without_a_daemon_is_found_ended() {
+    let station = Station::new();
+    let folder = station.place.path().join("recordings");
+    fs::create_dir_all(&folder).unwrap();
+    let id = Uuid::now_v7();
+    Folder::make(&folder, id, &request("a")).unwrap();
+    let daemon = station.daemon();
+    let found = until(&daemon, id, |it| it.life.phase == Phase::Ended);
+    assert!(found.found && found.life.exit_code.is_none());
+    assert_eq!(station.folders(), 0);
+}
+
+#[test]
+fn no_more_than_the_most_recordings_run_at_once() {
+    let station = Station::new();
+    let daemon = station.daemon();
+    let begun: Vec<Recording> =
+        (0..MOST_ACTIVE).map(|_| daemon.start(request("a"), PATIENCE).unwrap()).collect();
+    assert!(matches!(daemon.start(request("a"), PATIENCE), Err(Error::Many)));
+    for recording in &begun {
+        daemon.ask(recording.id, false).unwrap();
+    }
+    for recording in &begun {
+        until(&daemon, recording.id, |it| it.life.phase == Phase::Ended);
+    }
+    assert!(daemon.start(request("refused"), PATIENCE).is_err());
+}

@@ -1,0 +1,174 @@
+//! The state of the station in one document, and the thread that keeps it current.
+//!
+//! Free space is asked for on a thread for each member, because the question may wait for a disk that does not respond.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fullbore_linux::clock::Clock;
+use fullbore_time::Tai;
+use serde::Serialize;
+use tokio::sync::watch;
+use utoipa::ToSchema;
+
+use crate::jobs::{Job, Jobs};
+use crate::recorder::{Recorders, Recording};
+
+/// Time between two looks. The recorder reports as often.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Time between two questions for free space.
+const ASK: Duration = Duration::from_secs(1);
+
+/// A member that did not answer for so long is shown as such.
+const SILENT: Duration = Duration::from_secs(5);
+
+/// The state of the station.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct Status {
+    /// The version of the program.
+    pub version: &'static str,
+    /// The name of the host.
+    pub host: String,
+    /// The time of this document.
+    #[schema(value_type = String)]
+    pub time: Tai,
+    /// The members of the store.
+    pub members: Vec<MemberSpace>,
+    /// The recordings that run, and the last ones that ended: the newest first.
+    pub recordings: Vec<Recording>,
+    /// The jobs: the newest first, without their results.
+    pub jobs: Vec<Job>,
+}
+
+/// The space of a member.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct MemberSpace {
+    /// Its directory.
+    pub path: String,
+    /// Bytes free for this user. Null if the member did not answer.
+    pub free_bytes: Option<u64>,
+    /// Bytes of its file system.
+    pub total_bytes: Option<u64>,
+    /// Why it is not known, or that the member does not answer.
+    pub problem: Option<String>,
+}
+
+/// What is known of a member, and when it said so.
+type Answer = Arc<Mutex<(Instant, MemberSpace)>>;
+
+/// Ended recordings in the document. The others are listed by `/api/v1/recordings`.
+const ENDED_SHOWN: usize = 5;
+
+/// Keeps the document current until nobody holds a receiver. Returns the receiver.
+pub fn keep(
+    members: &[PathBuf],
+    recorders: Recorders,
+    jobs: Jobs,
+) -> std::io::Result<watch::Receiver<Arc<str>>> {
+    let answers = members.iter().map(|path| watched(path)).collect::<Result<Vec<_>, _>>()?;
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let look = move || {
+        let members = answers.iter().map(space_of).collect();
+        let status = Status {
+            version: env!("CARGO_PKG_VERSION"),
+            host: host.clone(),
+            time: Clock::new().now(),
+            members,
+            recordings: shown(recorders.all()),
+            jobs: jobs.all().into_iter().map(|job| Job { result: None, ..job }).collect(),
+        };
+        Arc::<str>::from(serde_json::to_string(&status).unwrap_or_default())
+    };
+    let (news, receiver) = watch::channel(look());
+    thread::Builder::new().name("status".into()).spawn(move || {
+        while news.send(look()).is_ok() {
+            thread::sleep(LOOK);
+        }
+    })?;
+    Ok(receiver)
+}
+
+fn shown(all: Vec<Recording>) -> Vec<Recording> {
+    let mut ended = 0;
+    let mut wanted = |recording: &Recording| {
+        ended += usize::from(!recording.life.is_active());
+        recording.life.is_active() || ended <= ENDED_SHOWN
+    };
+    all.into_iter().filter(|it| wanted(it)).collect()
+}
+
+fn space_of(answer: &Answer) -> MemberSpace {
+    let (at, space) = answer.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    if at.elapsed() < SILENT {
+        return space;
+    }
+    let problem = format!("it has not answered for {} s", at.elapsed().as_secs());
+    MemberSpace { free_bytes: None, problem: Some(problem), ..space }
+}
+
+fn watched(path: &Path) -> std::io::Result<Answer> {
+    let unknown = MemberSpace {
+        path: path.display().to_string(),
+        free_bytes: None,
+        total_bytes: None,
+        problem: None,
+    };
+    let answer = Arc::new(Mutex::new((Instant::now(), unknown)));
+    let (weak, path) = (Arc::downgrade(&answer), path.to_owned());
+    thread::Builder::new().name("space".into()).spawn(move || {
+        loop {
+            let space = asked(&path);
+            let Some(answer) = weak.upgrade() else { return };
+            *answer.lock().unwrap_or_else(PoisonError::into_inner) = (Instant::now(), space);
+            drop(answer);
+            thread::sleep(ASK);
+        }
+    })?;
+    Ok(answer)
+}
+
+fn asked(member: &Path) -> MemberSpace {
+    let path = member.display().to_string();
+    match rustix::fs::statvfs(member) {
+        Ok(space) => {
+            let bytes = |blocks: u64| Some(blocks.saturating_mul(space.f_frsize));
+            let (free_bytes, total_bytes) = (bytes(space.f_bavail), bytes(space.f_blocks));
+            MemberSpace { path, free_bytes, total_bytes, problem: None }
+        }
+        Err(error) => {
+            let problem = Some(std::io::Error::from(error).to_string());
+            MemberSpace { path, free_bytes: None, total_bytes: None, problem }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_tells_its_space_or_why_not() {
+        let place = tempfile::tempdir().unwrap();
+        let space = asked(place.path());
+        assert!(space.free_bytes.unwrap() <= space.total_bytes.unwrap() && space.problem.is_none());
+        let gone = asked(&place.path().join("gone"));
+        assert!(gone.problem.unwrap().contains("No such file") && gone.free_bytes.is_none());
+    }
+
+    #[test]
+    fn a_member_that_does_not_answer_is_not_shown_as_free() {
+        let Some(long_ago) = Instant::now().checked_sub(SILENT) else { return };
+        let space = MemberSpace {
+            path: "/m0".into(),
+            free_bytes: Some(5),
+            total_bytes: Some(9),
+            problem: None,
+        };
+        let shown = space_of(&Arc::new(Mutex::new((long_ago, space.clone()))));
+        assert!(shown.free_bytes.is_none() && shown.problem.is_some());
+        assert_eq!(space_of(&Arc::new(Mutex::new((Instant::now(), space.clone())))), space);
+    }
+}

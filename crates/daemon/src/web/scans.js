@@ -1,0 +1,108 @@
+// The page Scans: what is stored, its verdict, and what can be done with it.
+
+import { call } from "./api.js";
+import { bytes, element, keyed, say } from "./dom.js";
+
+const PAGE = 100;
+
+/** The page. */
+export function scans(tools) {
+  const { act, confirm, role } = tools;
+  const rows = element("tbody");
+  const search = element("input", { type: "search", name: "prefix", autocomplete: "off" });
+  const more = element("button", { type: "button", hidden: true, onclick: () => act(() => load(next)) }, "More");
+  let shown = [];
+  let next = null;
+
+  const load = async (after) => {
+    const query = new URLSearchParams({ prefix: search.value, limit: PAGE, after: after ?? "" });
+    const told = await call("GET", `/api/v1/scans?${query}`);
+    shown = after ? [...shown, ...told.scans] : told.scans;
+    next = told.next;
+    more.hidden = next === null;
+    keyed(rows, shown, (it) => it.name, row, fill);
+  };
+
+  const row = (scan) => {
+    const base = `/api/v1/scans/${encodeURIComponent(scan.name)}`;
+    const verify = element("button", { type: "button", onclick: () => act(() => call("POST", `${base}/verify`)) }, "Verify");
+    const protect = element("button", {
+      type: "button",
+      onclick: () => act(async () => {
+        await call(node.scan.protected ? "DELETE" : "PUT", `${base}/protection`);
+        await load();
+      }),
+    });
+    const remove = element("button", {
+      type: "button", class: "danger",
+      onclick: async () => {
+        if (await confirm(`Remove ${scan.name} for good?`, "Remove")) {
+          act(async () => {
+            await call("DELETE", base);
+            await load();
+          });
+        }
+      },
+    }, "Remove");
+    const allowed = [role === "viewer" ? "" : verify, ...(role === "admin" ? [protect, remove] : [])];
+    const cells = Array.from({ length: 5 }, () => element("td"));
+    const node = element("tr", {}, element("th", { scope: "row", class: "left" }), ...cells, element("td", {}, ...allowed));
+    node.protect = protect;
+    node.remover = remove;
+    return node;
+  };
+
+  const fill = (node, scan) => {
+    node.scan = scan;
+    const [name, state, start, length, size, verdict] = node.children;
+    node.className = scan.complete === false || scan.problem ? "lost" : "";
+    say(name, scan.name);
+    say(state, scan.state + (scan.protected ? ", protected" : ""));
+    say(start, scan.start ? scan.start.slice(0, 19).replace("T", " ") : "–");
+    say(length, scan.duration_ns === null ? "–" : `${(scan.duration_ns / 1e9).toFixed(1)} s`);
+    say(size, bytes(scan.bytes));
+    say(verdict, scan.problem ?? scan.headline ?? scan.verdict ?? "–");
+    say(node.protect, scan.protected ? "Unprotect" : "Protect");
+    node.remover.disabled = scan.protected || scan.state === "recording";
+  };
+
+  const jobs = element("ul", { class: "plain" });
+  const form = element("form", {
+    class: "actions",
+    onsubmit: (event) => {
+      event.preventDefault();
+      act(() => load());
+    },
+  }, element("label", {}, "Name begins with", search), element("button", {}, "Search"));
+  const names = ["Scan", "State", "Start (UTC)", "Length", "Size", "Account", ""];
+  const heading = element("thead", {}, element("tr", {}, ...names.map((name) => element("th", { scope: "col" }, name))));
+  const page = [
+    element("section", { "aria-labelledby": "scans-title" },
+      element("h2", { id: "scans-title" }, "Scans"), form,
+      element("div", { class: "wide" }, element("table", {}, heading, rows)), more),
+    element("section", { "aria-labelledby": "jobs-title" }, element("h2", { id: "jobs-title" }, "Jobs"), jobs),
+  ];
+  act(() => load());
+
+  const job = () => {
+    const text = element("span");
+    const cancel = element("button", { type: "button" }, "Cancel");
+    const node = element("li", {}, text, " ", cancel);
+    Object.assign(node, { text, cancel });
+    return node;
+  };
+  const results = new Map();
+  const fillJob = (node, it) => {
+    const share = it.total_bytes ? Math.floor((100 * it.done_bytes) / it.total_bytes) : 0;
+    if (it.state === "done" && !results.has(it.id)) {
+      results.set(it.id, "");
+      call("GET", `/api/v1/jobs/${it.id}`).then((whole) => results.set(it.id, whole.result.good ? "intact" : "NOT INTACT"), () => results.delete(it.id));
+    }
+    const state = it.state === "running" ? `${share} %` : it.problem ?? (results.get(it.id) || it.state);
+    say(node.text, `verify ${it.scan}: ${state}`);
+    node.cancel.hidden = it.state !== "running" || role === "viewer";
+    node.cancel.onclick = () => act(() => call("DELETE", `/api/v1/jobs/${it.id}`));
+  };
+  const update = (status) => keyed(jobs, status.jobs, (it) => it.id, job, fillJob);
+  return { page, update };
+}
