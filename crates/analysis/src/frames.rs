@@ -2,7 +2,7 @@
 //!
 //! A place is the number of the payload's first byte among those of its thread. Frames that carry their own time (VDIF,
 //! Mark 5B) have it by `second × rate + frame number`, counted from the first frame. Others follow each other; fill
-//! takes the place of absent ones.
+//! takes the place of absent ones. Packets of VITA-49 have the place that their count and time give.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,6 +10,9 @@ use std::ops::Range;
 use fullbore_formats::framed::FrameCodec;
 use fullbore_formats::samples::{SampleLayout, SampleRate};
 use fullbore_formats::vdif::Header;
+use fullbore_formats::vita49;
+use fullbore_formats::vita49::listing::ListedChange;
+use fullbore_formats::vita49::samples::PacketPlaces;
 
 /// Frames have no samples that can be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -17,6 +20,9 @@ pub enum SamplesError {
     /// Nobody has described the samples.
     #[error("its samples are not described")]
     Undescribed,
+    /// Packets of VITA-49 have no samples that can be decoded.
+    #[error(transparent)]
+    Packets(#[from] vita49::samples::SamplesError),
     /// The frames have samples of another kind.
     #[error("its frames hold no whole samples of {bits} bits that can be decoded")]
     Undecodable {
@@ -54,6 +60,8 @@ pub struct SampleFrames {
     first: Option<Header>,
     /// The next byte of each thread.
     next: BTreeMap<u16, u64>,
+    /// The places of packets, if frames are packets of VITA-49.
+    packets: Option<PacketPlaces>,
     /// Frames that are invalid, fill, or of another kind.
     left_out: u64,
 }
@@ -84,7 +92,20 @@ impl SampleFrames {
     /// Samples of a layout, in frames of this rate.
     pub fn new(layout: SampleLayout, frames_per_second: Option<u64>) -> Self {
         let (next, first) = (BTreeMap::new(), None);
-        Self { layout, frames_per_second, first, next, left_out: 0 }
+        Self { layout, frames_per_second, first, next, packets: None, left_out: 0 }
+    }
+
+    /// Finds out what the samples of packets of VITA-49 are, from a description or context packets, and the first packet.
+    pub fn of_packets(
+        described: Option<&SampleLayout>,
+        context: &[ListedChange],
+        packet: &[u8],
+    ) -> Result<Self, SamplesError> {
+        let prologue = vita49::Prologue::read(packet);
+        let prologue = prologue.map_err(|_| vita49::samples::SamplesError::NoData)?;
+        let layout = vita49::samples::layout(prologue.stream, described, context)?;
+        let packets = Some(PacketPlaces::new(layout.clone(), packet)?);
+        Ok(Self { packets, ..Self::new(layout, None) })
     }
 
     /// The same at another rate of samples, of a stream that does not state it.
@@ -120,6 +141,16 @@ impl SampleFrames {
         fill: bool,
         codec: Option<FrameCodec>,
     ) -> Result<Option<Placed>, SamplesError> {
+        if let Some(packets) = &mut self.packets {
+            let Some(placed) = packets.place(frame)? else {
+                self.left_out += 1;
+                return Ok(None);
+            };
+            let at = placed.sample.saturating_mul(self.layout.sample_bits()) / 8;
+            let next = self.next.entry(0).or_default();
+            *next = (*next).max(at + placed.payload.len() as u64);
+            return Ok(Some(Placed { thread: 0, at, payload: placed.payload }));
+        }
         let Some(codec) = codec else { return Ok(self.place_in_order(frame, fill)) };
         let header = codec.read(frame).filter(|header| !fill && !header.invalid());
         let Some(header) = header.filter(|header| self.is_like_the_first(codec, header)) else {
@@ -227,6 +258,30 @@ mod tests {
             frames.place(&plain(second, number), false, codec()).unwrap().unwrap().at
         };
         assert_eq!([at(0, 8), at(0, 10), at(1, 0), at(1, 1)], [0, 16, 24, 32]);
+    }
+
+    #[test]
+    fn packets_have_the_place_that_their_count_and_time_give() {
+        use fullbore_formats::vita49::Kind;
+        use fullbore_formats::vita49::write::{Stamp, difi_prologue, prologue};
+        let packet = |number: u64| {
+            let stamp = Stamp { seconds: 1_700_000_000, picoseconds: number * 1_000_000 };
+            let start = difi_prologue(Kind::Data, 7, stamp, (number % 16) as u8, 2);
+            let mut packet = vec![0; 36];
+            prologue(&start, &mut packet).unwrap();
+            packet
+        };
+        let layout = SampleLayout::new("ci16_be".parse().unwrap(), 1);
+        let mut frames = SampleFrames::of_packets(Some(&layout), &[], &packet(0)).unwrap();
+        let mut place = |number| frames.place(&packet(number), false, None).unwrap().unwrap();
+        let at = [0, 1, 2, 3, 40].map(|number| place(number).at);
+        assert_eq!(at, [0, 8, 16, 24, 320]);
+        assert_eq!(place(41), Placed { thread: 0, at: 328, payload: 28..36 });
+        assert_eq!(frames.extent(), 336);
+        assert_eq!(frames.place(&packet(42)[..30], false, None), Ok(None));
+        assert_eq!(frames.left_out(), 1);
+        let error = SampleFrames::of_packets(None, &[], &packet(0)).unwrap_err();
+        assert!(error.to_string().contains("no context packet"), "{error}");
     }
 
     #[test]

@@ -58,6 +58,11 @@ impl Live {
         let name = || self.name.clone();
         let plain = |source| Error::Samples { name: name(), source };
         let refused = |source| Error::Plan { name: name(), source };
+        if let Format::Packets { .. } = block.format {
+            // A tap skips blocks, and with them the context and the start of packets.
+            let why = "packets cannot be analysed live: record them, and analyse the scan";
+            return Err(Error::Refused { name: name(), why });
+        }
         let frame_bytes =
             if block.frame_bytes > 1 { block.frame_bytes as usize } else { block.bytes.len() };
         if self.running.is_none() {
@@ -146,6 +151,19 @@ mod tests {
     use super::*;
     use crate::plan::Wanted;
     use crate::window::Window;
+
+    #[test]
+    fn packets_are_refused() {
+        use fullbore_formats::packets::PacketKind;
+        let wanted = Wanted { power: true, ..Wanted::default() };
+        let plan = Plan { channels: 8, window: Window::Hann, bin: None, wanted };
+        let layout = SampleLayout::new("ci16_be".parse().unwrap(), 1);
+        let mut live = Live::new("rx-00000001".into(), Arc::new(plan), Some(layout));
+        let format = &Format::Packets { kind: PacketKind::Vita49 };
+        let block = LiveBlock { format, frame_bytes: 0, position: 0, bytes: &[0; 400] };
+        let refused = live.take(block, Tai(0)).unwrap_err();
+        assert!(refused.to_string().contains("cannot be analysed live"));
+    }
 
     #[test]
     fn blocks_of_bytes_begin_at_a_whole_sample() {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use fullbore_care::context::is_context;
 use fullbore_formats::hint::Hint;
 use fullbore_formats::samples::SampleRate;
 use fullbore_linux::stop_handle::StopHandle;
@@ -105,7 +106,11 @@ impl Request {
         let format = self.to.as_deref().map(FileFormat::of).transpose()?;
         let streams: Vec<&StoredStream> = match only {
             Some(stream) => vec![stream],
-            None => scan.streams.iter().filter(|stream| !stream.blocks.is_empty()).collect(),
+            None => scan
+                .streams
+                .iter()
+                .filter(|stream| !stream.blocks.is_empty() && !is_context(stream))
+                .collect(),
         };
         if streams.is_empty() {
             return Err(RequestError::Empty { scan: scan.manifest.scan.to_string() });

@@ -6,11 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use fullbore_care::context;
 use fullbore_core::manifest::{Format, State};
 use fullbore_formats::framed::{FrameCodec, FrameKind};
 use fullbore_formats::hint::Hint;
+use fullbore_formats::packets::PacketKind;
 use fullbore_formats::samples::{SampleLayout, SampleRate};
 use fullbore_formats::vdif::Header;
+use fullbore_formats::vita49::listing::ListedChange;
 use fullbore_linux::stop_handle::StopHandle;
 use fullbore_replay::{FileError, FrameFile, FrameSource, SourceError, StoredError, StoredFrames};
 use fullbore_store::read::Settings;
@@ -83,6 +86,9 @@ impl Hint for Error {
             Error::Samples { source: SamplesError::Undescribed, .. } => Some(
                 "its endpoint can describe them when it is recorded: samples=ci16_le&channels=2&sample_rate=1MHz".into(),
             ),
+            Error::Samples { source: SamplesError::Packets(_), .. } => Some(
+                "its endpoint can describe them when it is recorded: samples=ci16_be&sample_rate=100MHz".into(),
+            ),
             Error::Plan { source, .. } => source.hint(),
             Error::Nothing { .. } => Some("use fewer --channels, or another --start and --length".into()),
             _ => None,
@@ -114,6 +120,8 @@ pub struct Input<'a> {
     pub name: String,
     source: Box<dyn FrameSource + 'a>,
     described: Option<SampleLayout>,
+    /// What context packets say of the samples, if frames are packets of VITA-49.
+    context: Option<Vec<ListedChange>>,
     frames_per_second: Option<u64>,
     sample_rate: Option<SampleRate>,
     range: Range,
@@ -126,10 +134,10 @@ impl<'a> Input<'a> {
         let header = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut start));
         let header = header.ok().and_then(|()| Header::read(&start).ok());
         let file = FrameFile::open(path, header.and_then(|it| rate_of(&it, sample_rate)), None)?;
-        let (name, described) = (path.display().to_string(), None);
+        let (name, described, context) = (path.display().to_string(), None, None);
         let frames_per_second = file.frames_per_second();
         let source = Box::new(file);
-        Ok(Self { name, source, described, frames_per_second, sample_rate, range })
+        Ok(Self { name, source, described, context, frames_per_second, sample_rate, range })
     }
 
     /// A stream of a scan.
@@ -148,10 +156,10 @@ impl<'a> Input<'a> {
             Format::Panda { .. } => {
                 return refuse("samples of a PandA are columns; `convert` writes them to HDF5");
             }
-            Format::Packets { .. } => {
-                return refuse("packets of VITA-49, SPEAD or RTP are not decoded");
+            Format::Packets { kind: PacketKind::Spead | PacketKind::Rtp } => {
+                return refuse("packets of SPEAD or RTP are not decoded");
             }
-            Format::Raw => None,
+            Format::Packets { kind: PacketKind::Vita49 } | Format::Raw => None,
             Format::Frames { frames_per_second, .. } => *frames_per_second,
         };
         let begin = stream.blocks.first().map(|first| stream.time_of_block(&first.block));
@@ -167,7 +175,9 @@ impl<'a> Input<'a> {
         let described = told.and_then(|told| told.samples.clone()).filter(|_| !vdif);
         let range = Range { start: from.map(Start::At), ..range };
         let source = Box::new(frames);
-        Ok(Self { name, source, described, frames_per_second, sample_rate, range })
+        let packets = matches!(stream.format, Format::Packets { .. });
+        let context = packets.then(|| context::changes(scan));
+        Ok(Self { name, source, described, context, frames_per_second, sample_rate, range })
     }
 
     /// Analyses the input on this many threads, until its end or a stop request.
@@ -217,7 +227,8 @@ impl<'a> Input<'a> {
                     running = Some(self.begin(&frame, plan, threads)?);
                 }
                 let running = running.as_mut().expect("made above");
-                if frame.dated.is_none() && !self.source.losses().is_empty() {
+                let has_place = frame.dated.is_some() || self.context.is_some();
+                if !has_place && !self.source.losses().is_empty() {
                     let why = "a block cannot be read, and the samples behind it have no place of their own";
                     return Err(Error::Refused { name: name(), why });
                 }
@@ -246,8 +257,11 @@ impl<'a> Input<'a> {
         threads: usize,
     ) -> Result<Running, Error> {
         let codec = frame.dated;
-        let frames =
-            SampleFrames::of(self.described.clone(), codec, self.frames_per_second, frame.bytes);
+        let described = self.described.clone();
+        let frames = match &self.context {
+            Some(context) => SampleFrames::of_packets(described.as_ref(), context, frame.bytes),
+            None => SampleFrames::of(described, codec, self.frames_per_second, frame.bytes),
+        };
         let frames = frames.map_err(|source| Error::Samples { name: self.name.clone(), source })?;
         let frames = frames.with_rate(self.sample_rate, frame.bytes, codec);
         let layout = Arc::new(frames.layout.clone());

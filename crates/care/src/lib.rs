@@ -1,5 +1,6 @@
 //! Care of stored scans: whether they are whole, what is left of them after a crash, and how long they stay.
 //!
+//! - [`context`]: what context packets say of the streams of a scan
 //! - [`verify`]: checks every block, chunk, index and account against the others
 //! - [`recover`]: seals an unsealed scan
 //! - [`redundancy`]: checks the redundancy that is left, and restores lost data from it
@@ -10,6 +11,7 @@
 //! It may read and change the files of a store through [`fullbore_store`], under the lock of the scan. It takes no part
 //! in a recording.
 
+pub mod context;
 pub mod join;
 pub mod recover;
 pub mod redundancy;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use fullbore_core::hint::Hint;
 use fullbore_formats::samples::decode::DoesNotFit;
+use fullbore_formats::vita49::samples::SamplesError;
 
 /// An error in writing a file of samples.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +18,9 @@ pub enum SampleError {
         /// The reason.
         why: String,
     },
+    /// Packets of VITA-49 have no samples that can be decoded.
+    #[error(transparent)]
+    Packets(#[from] SamplesError),
     /// The samples do not fit the type of the values.
     #[error(transparent)]
     DoesNotFit(#[from] DoesNotFit),
@@ -51,6 +55,11 @@ impl Hint for SampleError {
             Self::Payload { .. } => {
                 "record VDIF threads with threads=split, and describe other samples in the endpoint, for example \
                  samples=ci16_le&channels=2"
+            }
+            Self::Packets(SamplesError::NoData) => "convert the streams of data",
+            Self::Packets(_) => {
+                "record with samples= in the endpoint, for example samples=ci16_be&sample_rate=100MHz, or convert the \
+                 packets whole with `pcapng:`"
             }
             Self::DoesNotFit(_) => "the type f32 takes every encoding",
             Self::Exists { .. } => "give another name",

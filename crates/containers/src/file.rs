@@ -8,7 +8,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use fullbore_formats::samples::SampleLayout;
+use fullbore_formats::samples::{SampleLayout, SampleRate};
+use fullbore_formats::vita49::listing::ListedChange;
 use fullbore_time::Tai;
 
 use crate::payload::{Framing, Part, Payloads, SampleBlock};
@@ -48,6 +49,11 @@ pub struct SampleFile {
     writer: Box<dyn SampleWriter>,
     parts: Vec<Part>,
     bytes: u64,
+    /// The time of the first sample, and samples per second.
+    start: Tai,
+    rate: Option<SampleRate>,
+    /// True if the endpoint states the frequency.
+    is_tuned: bool,
 }
 
 impl SampleFile {
@@ -64,12 +70,42 @@ impl SampleFile {
         let layout = SampleLayout { encoding, ..recorded.clone() };
         let recoder = Recoder::new(recorded.encoding, encoding)?;
         let (scan, stream) = (purpose.scan, purpose.stream);
-        let (start, origin) = (Some(purpose.start), purpose.origin);
-        let opening = Opening { scan, stream, layout: &layout, start, origin };
+        let start = payloads.start().unwrap_or(purpose.start);
+        let (rate, origin) = (layout.sample_rate, purpose.origin);
+        let opening = Opening { scan, stream, layout: &layout, start: Some(start), origin };
         let created = options.format.create(path, &opening);
         let writer = created.map_err(|source| failed(path, source))?;
         let path = path.to_owned();
-        Ok(Self { path, payloads, recoder, writer, parts: Vec::new(), bytes: 0 })
+        let described = purpose.framing.samples.and_then(|samples| samples.frequency_hz);
+        let is_tuned = described.is_some();
+        let mut file = Self {
+            path,
+            payloads,
+            recoder,
+            writer,
+            parts: Vec::new(),
+            bytes: 0,
+            start,
+            rate,
+            is_tuned,
+        };
+        purpose.framing.context.iter().for_each(|change| file.tune(change));
+        Ok(file)
+    }
+
+    /// Notes the centre frequency in a change of the context, if it is one of this stream.
+    pub fn tune(&mut self, change: &ListedChange) {
+        if self.is_tuned {
+            return;
+        }
+        let is_own = self.payloads.stream_id().is_some_and(|id| change.stream_id == id);
+        let Some((time, hertz)) = change.time.zip(change.rf_frequency_hz).filter(|_| is_own) else {
+            return;
+        };
+        let Some((above, below)) = self.rate.map(SampleRate::ratio) else { return };
+        let ns = u128::try_from(time.since(self.start)).unwrap_or(0);
+        let sample = ns * u128::from(above) / (u128::from(below) * 1_000_000_000);
+        self.writer.tune(u64::try_from(sample).unwrap_or(u64::MAX), hertz.get());
     }
 
     /// Appends the samples of a block.
@@ -80,9 +116,11 @@ impl SampleFile {
         self.write(block.bytes).map_err(|source| failed(&self.path, source))
     }
 
-    /// Appends the frames behind the last block, up to the last one of the stream, if frames have places.
-    pub fn append_behind(&mut self, last: i64) -> Result<(), SampleError> {
-        self.parts.extend(self.payloads.behind(last));
+    /// Appends what is behind the last block: frames up to the last one of the stream, if frames have places, and packets
+    /// that others before them were awaited for.
+    pub fn append_behind(&mut self, last: Option<i64>) -> Result<(), SampleError> {
+        self.parts.extend(last.and_then(|last| self.payloads.behind(last)));
+        self.payloads.end(&mut self.parts);
         self.write(&[]).map_err(|source| failed(&self.path, source))
     }
 
@@ -122,6 +160,11 @@ impl SampleFile {
     /// The sample at a byte of a stream of bytes, or at a frame, counted from 0 with those that are not there.
     pub fn sample_at(&self, frame: i64, byte: u64) -> u64 {
         self.payloads.sample_at(frame, byte)
+    }
+
+    /// Packets that came too late for their place. They are left out.
+    pub fn late(&self) -> u64 {
+        self.payloads.late()
     }
 
     /// Makes what was appended durable, and visible to readers of the format.

@@ -19,6 +19,7 @@ mod fill;
 mod format;
 mod gaps;
 mod numpy;
+mod packets;
 mod payload;
 pub mod read;
 mod recoder;
@@ -115,6 +116,9 @@ pub trait SampleWriter: Send {
 
     /// Samples appended to each channel.
     fn samples(&self) -> u64;
+
+    /// Notes the centre frequency from a sample on, which may come later. Formats without a place for it ignore it.
+    fn tune(&mut self, _sample: u64, _hertz: f64) {}
 
     /// Makes what was appended survive a power failure, in a state that readers of the format accept.
     fn sync(&mut self) -> io::Result<()>;

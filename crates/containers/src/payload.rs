@@ -4,9 +4,13 @@ use std::ops::Range;
 
 use fullbore_core::manifest::Format;
 use fullbore_formats::framed::FrameKind;
+use fullbore_formats::packets::PacketKind;
 use fullbore_formats::samples::SampleLayout;
 use fullbore_formats::vdif::Header;
+use fullbore_formats::vita49::listing::ListedChange;
+use fullbore_time::Tai;
 
+use crate::packets::PacketPayloads;
 use crate::{SampleError, SampleOptions};
 
 /// What a stream is, as far as its samples depend on it.
@@ -20,6 +24,8 @@ pub struct Framing<'a> {
     pub has_places: bool,
     /// The samples, as its endpoint describes them.
     pub samples: Option<&'a SampleLayout>,
+    /// What context packets say of its samples, if it has packets.
+    pub context: &'a [ListedChange],
     /// The index of its first frame, if that is known and frames have places. Samples begin there, even if a later frame
     /// is the first in a block.
     pub first: Option<i64>,
@@ -63,6 +69,8 @@ pub struct Payloads {
     frame_samples: u64,
     /// The start of a sample in a stream of bytes.
     carried: Vec<u8>,
+    /// The packets, if it has packets instead of frames.
+    packets: Option<Box<PacketPayloads>>,
 }
 
 fn refused(why: impl Into<String>) -> SampleError {
@@ -84,9 +92,11 @@ impl Framing<'_> {
             (Format::Panda { .. }, _) => {
                 Err(refused("samples of a PandA are columns, which HDF5 files have"))
             }
-            (Format::Packets { .. }, _) => Err(refused(
-                "its packets have headers and trailers of their own; `cat` writes them whole",
-            )),
+            (Format::Packets { kind: PacketKind::Vita49 }, _) => Ok(()),
+            (Format::Packets { kind }, _) => Err(refused(format!(
+                "the samples in packets of {} are not decoded; `cat` writes the packets whole",
+                kind.title()
+            ))),
             (Format::Frames { kind: FrameKind::Vdif, .. }, _) => Ok(()),
             (Format::Frames { .. } | Format::Raw, None) => {
                 Err(refused("its endpoint did not describe its samples"))
@@ -124,6 +134,9 @@ impl Payloads {
     /// Finds out what the samples of a stream are, from its description or the first frame of its first block.
     pub fn of(stream: &Framing<'_>, block: &SampleBlock<'_>) -> Result<Self, SampleError> {
         stream.check_format()?;
+        if let Format::Packets { .. } = stream.format {
+            return Self::of_packets(stream, block);
+        }
         if stream.frame_bytes == 0 {
             return Err(refused("its frames vary in length"));
         }
@@ -153,7 +166,47 @@ impl Payloads {
             next: first,
             frame_samples: 0,
             carried: Vec::new(),
+            packets: None,
         })
+    }
+
+    fn of_packets(stream: &Framing<'_>, block: &SampleBlock<'_>) -> Result<Self, SampleError> {
+        let packets = PacketPayloads::of(stream.samples, stream.context, block.bytes)?;
+        Ok(Self {
+            layout: packets.layout().clone(),
+            header: None,
+            kind: None,
+            frame_bytes: 0,
+            has_places: false,
+            first: block.first,
+            next: block.first,
+            frame_samples: 0,
+            carried: Vec::new(),
+            packets: Some(Box::new(packets)),
+        })
+    }
+
+    /// The time of the first sample, if packets tell it.
+    pub fn start(&self) -> Option<Tai> {
+        self.packets.as_ref().and_then(|packets| packets.start())
+    }
+
+    /// The stream id of packets that have one, as in manifests.
+    pub fn stream_id(&self) -> Option<String> {
+        let id = self.packets.as_ref().and_then(|packets| packets.stream())?;
+        Some(format!("{id:08x}"))
+    }
+
+    /// Lists what was held until packets before it have come: the stream has ended.
+    pub fn end(&mut self, parts: &mut Vec<Part>) {
+        if let Some(packets) = &mut self.packets {
+            packets.end(parts);
+        }
+    }
+
+    /// Packets that came too late for their place, and are left out.
+    pub fn late(&self) -> u64 {
+        self.packets.as_ref().map_or(0, |packets| packets.late())
     }
 
     /// Lists the parts of a block, and the frames before it that no block had.
@@ -162,6 +215,9 @@ impl Payloads {
         block: &SampleBlock<'_>,
         parts: &mut Vec<Part>,
     ) -> Result<(), SampleError> {
+        if let Some(packets) = &mut self.packets {
+            return Ok(packets.read(block.first, block.bytes, parts)?);
+        }
         if self.frame_bytes == 0 {
             self.read_bytes(block.bytes, parts);
             return Ok(());
@@ -200,6 +256,9 @@ impl Payloads {
 
     /// The sample at a byte of a stream of bytes, or at a frame, counted from 0 with those that are not there.
     pub fn sample_at(&self, frame: i64, byte: u64) -> u64 {
+        if let Some(packets) = &self.packets {
+            return packets.sample_at(frame);
+        }
         match self.frame_samples {
             0 => (u128::from(byte) * 8 / u128::from(self.layout.sample_bits().max(1))) as u64,
             samples => {
@@ -258,13 +317,12 @@ impl Payloads {
 
 #[cfg(test)]
 mod tests {
-    use fullbore_formats::packets::PacketKind;
-
     use super::*;
 
     fn raw(frame_bytes: u32, samples: &SampleLayout) -> Framing<'_> {
         let samples = Some(samples);
-        Framing { format: &Format::Raw, frame_bytes, has_places: true, samples, first: None }
+        let (format, context) = (&Format::Raw, &[][..]);
+        Framing { format, frame_bytes, has_places: true, samples, context, first: None }
     }
 
     /// The samples of the parts: those that are there as bytes, the others as `None`.
@@ -324,13 +382,15 @@ mod tests {
     fn a_stream_without_samples_is_refused() {
         let block = SampleBlock { first: 0, bytes: &[0; 64], is_fill: &|_| false };
         let layout = SampleLayout::new("ri16_le".parse().unwrap(), 1);
-        let vita49 =
-            Framing { format: &Format::Packets { kind: PacketKind::Vita49 }, ..raw(64, &layout) };
         let refused = |framing: &Framing<'_>| match Payloads::of(framing, &block) {
             Err(error) => error.to_string(),
             Ok(_) => panic!("{framing:?}"),
         };
-        assert!(refused(&vita49).contains("trailers"));
+        let rtp = Format::Packets { kind: PacketKind::Rtp };
+        let vita49 = Format::Packets { kind: PacketKind::Vita49 };
+        let of = |format| Framing { format, ..raw(0, &layout) };
+        assert!(refused(&of(&rtp)).contains("RTP"));
+        assert!(refused(&of(&vita49)).contains("not data"));
         assert!(refused(&raw(0, &layout)).contains("vary in length"));
         let undescribed = Framing { samples: None, ..raw(64, &layout) };
         assert!(refused(&undescribed).contains("did not describe"));

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
 use fullbore_analysis::content::{self, Content, query::Query};
+use fullbore_care::context::is_context;
 use fullbore_linux::stop_handle::StopHandle;
 use fullbore_store::reader::{Scan, StoredStream};
 
@@ -82,5 +83,9 @@ fn each<T>(
     if let Some(name) = only {
         return Ok(vec![work(&scan, scan_arg::stream(&scan, name.as_str())?)?]);
     }
-    scan.streams.iter().filter(|it| !it.blocks.is_empty()).map(|it| work(&scan, it)).collect()
+    scan.streams
+        .iter()
+        .filter(|it| !it.blocks.is_empty() && !is_context(it))
+        .map(|it| work(&scan, it))
+        .collect()
 }

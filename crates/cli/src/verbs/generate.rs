@@ -21,8 +21,8 @@ use fullbore_linux::stop_handle::StopHandle;
 use fullbore_replay::Progress;
 use fullbore_replay::pace::{CATCH_UP, Waiting};
 use fullbore_simulators::generate::{
-    Faults, Form, Generator, Pace, PacketForm, PayloadSource, Payloads, Plan, Report, Silence,
-    StreamPlan, Tally, Truth, VdifForm, Vita49Form, at_rate, mark5b_template,
+    Burst, Faults, Form, Generator, Pace, PacketForm, PayloadSource, Payloads, Plan, Report,
+    Silence, StreamPlan, Tally, Truth, VdifForm, Vita49Form, at_rate, mark5b_template,
 };
 use fullbore_time::Tai;
 
@@ -135,6 +135,10 @@ pub struct Args {
         help_heading = "Payload"
     )]
     payload: PatternSource,
+    /// A weak payload, and a tone at an eighth of the sample rate for some time: 10s+200ms begins it 10 s after the first
+    /// full second. For VITA-49 with 16 bits.
+    #[arg(long, value_name = "AFTER+LENGTH", value_parser = burst, conflicts_with = "sample", help_heading = "Payload")]
+    burst: Option<(Duration, Duration)>,
     /// Take payloads and headers, except time, thread and rate, from this file of VDIF frames, again and
     /// again. Uses the rate in its headers, if they have one and no other rate is given.
     #[arg(long, value_name = "FILE", help_heading = "Payload")]
@@ -346,6 +350,11 @@ fn create(path: &Path) -> anyhow::Result<std::fs::File> {
 }
 
 /// A pattern, with or without the prefix `pattern:`.
+fn burst(text: &str) -> Result<(Duration, Duration), String> {
+    let (after, length) = text.split_once('+').ok_or("write it as 10s+200ms")?;
+    Ok((sending::duration(after)?, sending::duration(length)?))
+}
+
 fn payload(text: &str) -> Result<PatternSource, String> {
     let source = match text.starts_with("pattern:") {
         true => PatternSource::parse(text),
@@ -366,11 +375,19 @@ fn plan(args: &Args) -> anyhow::Result<Plan> {
         "--start now waits for the next second, and --at for another instant: give one of them"
     );
     let threads = thread_list(&args.threads).map_err(|why| anyhow!("--threads: {why}"))?;
-    let payload = match &args.sample {
-        Some(path) => PayloadSource::Sample(path.clone()),
-        None => PayloadSource::Pattern(args.payload.pattern),
-    };
     let (form, frames_per_second) = form(args, threads.len() as u64)?;
+    let payload = match (&args.sample, args.burst) {
+        (Some(path), _) => PayloadSource::Sample(path.clone()),
+        (None, None) => PayloadSource::Pattern(args.payload.pattern),
+        (None, Some((after, length))) => {
+            let fits =
+                matches!(&form, Form::Packets(it) if it.vita49().is_some_and(|it| it.bits == 16));
+            ensure!(fits, "--burst is for --format vita49 and difi with samples of 16 bits");
+            let [first, frames] = [after, length]
+                .map(|time| (time.as_secs_f64() * frames_per_second as f64).round() as u64);
+            PayloadSource::Burst(args.payload.pattern, Burst { first, frames })
+        }
+    };
     let pace = match (args.flat_out, args.gentle) {
         (true, _) => Pace::FlatOut,
         (false, gentle) => {
@@ -667,6 +684,7 @@ mod tests {
         let pattern = |plan: Plan| match plan.payload {
             PayloadSource::Pattern(pattern) => pattern.to_string(),
             PayloadSource::Sample(path) => path.display().to_string(),
+            PayloadSource::Burst(..) => unreachable!("no burst is asked for"),
         };
         let to = "--to udp://127.0.0.1:46220 --payload";
         assert_eq!(pattern(typed(&format!("{to} prbs23:4")).unwrap()), "prbs23:4");
@@ -770,6 +788,8 @@ mod tests {
             ("--to udp://[::1]:1 --format difi --threads 0-2", "--threads is not for VITA-49"),
             ("--to udp://[::1]:1 --format difi --frame 1230", "multiples of 4"),
             ("--to udp://[::1]:1 --format vita49 --bits 2", "4 to 16 bits"),
+            ("--to udp://[::1]:1 --burst 1s+1s", "--format vita49"),
+            ("--to udp://[::1]:1 --format difi --burst 1s", "10s+200ms"),
             ("--to udp://[::1]:1 --format vita49 --stream-id xy", "hexadecimal"),
             ("--to udp://[::1]:1 --catch-up 0.5", "never catch up"),
             ("--to udp://[::1]:1 --sample /nowhere.vdif", "/nowhere.vdif"),

@@ -101,6 +101,8 @@ pub struct SigmfWriter {
     /// Samples that are not there, and that no fill stands for.
     skipped: u64,
     runs: Vec<Run>,
+    /// Centre frequencies in hertz, each from a sample of the stream on, in order.
+    tunes: Vec<(u64, f64)>,
     fill: Fill,
     /// Gaps after the last capture that there is room for.
     filled: SampleGaps,
@@ -125,6 +127,7 @@ impl SigmfWriter {
             bytes: 0,
             skipped: 0,
             runs: vec![Run { in_file: 0, in_stream: 0 }],
+            tunes: Vec::new(),
             fill: Fill::new(opening.layout.encoding),
             filled: SampleGaps::default(),
             synced: (0, 0),
@@ -184,11 +187,36 @@ impl SigmfWriter {
         }
     }
 
+    /// The runs, divided where the frequency changes.
+    fn captures(&self) -> Vec<Run> {
+        let mut captures = self.runs.clone();
+        for &(in_stream, _) in &self.tunes {
+            let in_file = self.place_of(in_stream);
+            let next = self.runs.partition_point(|run| run.in_stream <= in_stream);
+            let is_within = next.checked_sub(1).is_some_and(|at| {
+                let run = self.runs[at];
+                in_file > run.in_file && in_file - run.in_file == in_stream - run.in_stream
+            });
+            if is_within && in_file < self.in_file() {
+                captures.push(Run { in_file, in_stream });
+            }
+        }
+        captures.sort_by_key(|run| run.in_file);
+        captures.dedup();
+        captures
+    }
+
+    /// The centre frequency at a sample of the stream.
+    fn frequency_at(&self, sample: u64) -> Option<f64> {
+        let next = self.tunes.partition_point(|(from, _)| *from <= sample);
+        let tuned = next.checked_sub(1).map(|at| self.tunes[at].1);
+        tuned.or(self.layout.frequency_hz.map(|it| it.get()))
+    }
+
     fn document(&self, sha512: Option<String>, ending: &Ending<'_>) -> Vec<u8> {
-        let frequency = self.layout.frequency_hz.map(|it| it.get());
-        let captures = self.runs.iter().map(|run| {
+        let captures = self.captures().into_iter().map(|run| {
             let time = self.time_of(run.in_stream);
-            Capture::new(run.in_file, run.in_stream, time, frequency)
+            Capture::new(run.in_file, run.in_stream, time, self.frequency_at(run.in_stream))
         });
         let place = |note: &Note| self.place_of(note.sample);
         let filled = Filled { gaps: &self.filled.listed, unlisted: self.filled.unlisted };
@@ -266,6 +294,13 @@ impl SampleWriter for SigmfWriter {
 
     fn samples(&self) -> u64 {
         self.in_file() + self.skipped
+    }
+
+    fn tune(&mut self, sample: u64, hertz: f64) {
+        let later = self.tunes.partition_point(|(from, _)| *from <= sample);
+        if self.tunes.len() < MOST_CAPTURES && self.frequency_at(sample) != Some(hertz) {
+            self.tunes.insert(later, (sample, hertz));
+        }
     }
 
     fn sync(&mut self) -> io::Result<()> {

@@ -181,3 +181,23 @@ fn a_gap_beyond_what_sigmf_counts_is_refused_and_files_are_not_overwritten() {
     let opening = Opening { scan: "s_a", stream: "x", layout: &layout, start: None, origin };
     assert!(SigmfWriter::create(&base, &opening, false).is_err());
 }
+
+#[test]
+fn a_change_of_the_frequency_begins_a_capture_unless_its_samples_are_not_there() {
+    let place = tempfile::tempdir().unwrap();
+    let base = place.path().join("x");
+    let mut file = create(&base, &layout(), false);
+    file.append(&[1; 80]).unwrap();
+    file.tune(0, 1e9);
+    file.tune(4, 2e9);
+    file.tune(13, 3e9);
+    file.append_absent(10).unwrap();
+    file.append(&[2; 80]).unwrap();
+    file.tune(30, 4e9);
+    file.finish(&Ending::default()).unwrap();
+    assert_eq!(captures(&base), [(0, 0), (4, 4), (10, 20)]);
+    let told = meta(&base);
+    let tuned = told["captures"].as_array().unwrap().iter();
+    let tuned: Vec<f64> = tuned.map(|it| it["core:frequency"].as_f64().unwrap()).collect();
+    assert_eq!(tuned, [1e9, 2e9, 3e9], "nothing follows the last change");
+}

@@ -15,6 +15,11 @@ const CYCLE: u32 = 16;
 /// Seconds from 1970 to the origin of GPS time, 1980-01-06, by UTC.
 const GPS_ORIGIN: i128 = 315_964_800;
 
+/// True for the name of a stream of context: `rx-context`.
+pub fn is_name_of_context(stream: &str) -> bool {
+    stream.strip_suffix("context").is_some_and(|rest| rest.ends_with('-'))
+}
+
 /// The stream of a recording to which a packet belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketStream {
@@ -198,5 +203,7 @@ mod tests {
         let stream = PacketStream::of(&Prologue::read(&packet(0xAB, 0, None)).unwrap());
         assert_eq!(stream.to_string(), "000000ab");
         assert!(stream.owns(&packet(0xAB, 9, None)) && !stream.owns(&packet(1, 9, None)));
+        let names = ["rx-context", "my-context-000000ab", "mycontext"];
+        assert_eq!(names.map(is_name_of_context), [true, false, false]);
     }
 }

@@ -13,6 +13,8 @@
 //! | [`index`] | the packets of one kind and stream id, and the stream that stores them |
 //! | [`history`] | the values in context packets, and their changes |
 //! | [`listing`] | these changes in a manifest |
+//! | [`payload_format`] | the encoding of samples that context states |
+//! | [`samples`] | the place and the bytes of the samples of each packet |
 //! | [`difi`] | the rules that DIFI adds |
 //! | [`mod@write`] | packets of data, context and version |
 
@@ -22,6 +24,8 @@ pub mod history;
 pub mod index;
 pub mod listing;
 pub mod packet;
+pub mod payload_format;
+pub mod samples;
 pub mod write;
 
 pub use self::context::{Context, ContextError};

@@ -258,6 +258,7 @@ impl RecordingOptions {
                 frame_bytes: 0,
                 has_places: source.fill() != Fill::Omit,
                 samples: samples.as_ref(),
+                context: &[],
                 first: None,
             };
             framing.check(&target.options).map_err(|error| OptionError::Samples {

@@ -209,7 +209,7 @@ fn a_file_of_samples_has_the_options_of_its_target_and_takes_what_has_samples() 
     assert_eq!(*flush, Duration::from_millis(200));
     for (source, target, said) in [
         ("udp://:1?format=raw", "npy:x", "did not describe its samples"),
-        ("udp://:1?format=vita49", "npy:x", "trailers"),
+        ("udp://:1?format=rtp", "npy:x", "packets of RTP"),
         ("panda://a", "npy:x", "columns"),
         (described, "npy:x?as=i8", "do not fit i8"),
         (described, "npy:x?as=i64", "it is i8, i16, i32 or f32"),

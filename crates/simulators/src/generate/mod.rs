@@ -34,7 +34,7 @@ use serde::Serialize;
 
 pub use fault::{Damage, Error as FaultError, Faults, Silence};
 pub use packets::PacketForm;
-pub use payload::{PayloadSource, Payloads, SampleError};
+pub use payload::{Burst, PayloadSource, Payloads, SampleError};
 pub use truth::{Harm, Set, StreamTruth, Tally, Truth};
 pub use vita49::Vita49Form;
 
@@ -388,6 +388,9 @@ impl Generator {
                 Payloads::of_pattern(pattern, first.form.payload_bytes() as usize)
             }
             PayloadSource::Sample(path) => Payloads::of_sample(path)?,
+            PayloadSource::Burst(pattern, burst) => {
+                Payloads::of_burst(pattern, first.form.payload_bytes() as usize, *burst)
+            }
         };
         let start = plan.start.unwrap_or_else(|| Clock::new().now());
         check_start(start)?;

@@ -16,7 +16,31 @@ pub enum PayloadSource {
     Pattern(Pattern),
     /// The payloads of a file of frames in sequence, repeated.
     Sample(PathBuf),
+    /// A weak background of this pattern, and a tone for some time: complex samples of 16 bits, big-endian.
+    Burst(Pattern, Burst),
 }
+
+/// A tone at an eighth of the sample rate, in the frames from one on, counted from the first full second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Burst {
+    /// The first frame.
+    pub first: u64,
+    /// The number of frames.
+    pub frames: u64,
+}
+
+impl Burst {
+    #[inline]
+    fn has(&self, frame: u64) -> bool {
+        frame.checked_sub(self.first).is_some_and(|since| since < self.frames)
+    }
+}
+
+/// The bits by which the background of a burst is weaker than its pattern: 48 dB.
+const WEAKER_BITS: u32 = 8;
+
+/// The amplitude of the tone of a burst: 18 dB below full scale.
+const TONE_AMPLITUDE: f64 = 4096.0;
 
 /// A sample that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +87,8 @@ pub struct Payloads {
     /// Bytes of one payload.
     each: usize,
     count: usize,
+    /// Frames with a tone, and a ring of their payloads.
+    burst: Option<(Burst, Vec<u8>)>,
     /// The format of the sample, and its first header.
     template: Option<(FrameKind, Header)>,
 }
@@ -73,7 +99,27 @@ impl Payloads {
         let count = (RING_BYTES / each.max(1)).clamp(8, 4096);
         let mut bytes = vec![0; count * each + SPARE_BYTES];
         pattern.fill(&mut bytes, 0);
-        Payloads { bytes, each, count, template: None }
+        Payloads { bytes, each, count, burst: None, template: None }
+    }
+
+    /// A weak background of a pattern, and a tone in the frames of a burst.
+    pub fn of_burst(pattern: &Pattern, each: usize, burst: Burst) -> Self {
+        let mut payloads = Self::of_pattern(pattern, each);
+        let used = payloads.count * each;
+        // The tone has whole periods in the ring, so that it goes on from its end to its start.
+        let samples = (used / 4).max(1);
+        let step = std::f64::consts::TAU * (samples / 8) as f64 / samples as f64;
+        let mut loud = payloads.bytes.clone();
+        let values = payloads.bytes.as_chunks_mut::<2>().0.iter_mut();
+        for (number, (weak, loud)) in values.zip(loud.as_chunks_mut::<2>().0).enumerate() {
+            let value = i16::from_be_bytes(*weak) >> WEAKER_BITS;
+            let phase = step * (number / 2) as f64;
+            let tone = TONE_AMPLITUDE * if number % 2 == 0 { phase.cos() } else { phase.sin() };
+            *weak = value.to_be_bytes();
+            *loud = (value + tone.round() as i16).to_be_bytes();
+        }
+        payloads.burst = Some((burst, loud));
+        payloads
     }
 
     /// The payloads of a file of frames of one length. An incomplete last frame is ignored.
@@ -114,7 +160,7 @@ impl Payloads {
         }
         let count = bytes.len() / each;
         bytes.resize(bytes.len() + SPARE_BYTES, 0);
-        Ok(Payloads { bytes, each, count, template: Some((kind, template)) })
+        Ok(Payloads { bytes, each, count, burst: None, template: Some((kind, template)) })
     }
 
     /// The format and the first header of the sample, if the source is a sample.
@@ -142,7 +188,11 @@ impl Payloads {
     #[inline]
     pub fn cut(&self, frame: u64, length: usize) -> &[u8] {
         let start = (frame % self.count as u64) as usize * self.each;
-        &self.bytes[start..start + length.min(self.each + SPARE_BYTES)]
+        let ring = match &self.burst {
+            Some((burst, loud)) if burst.has(frame) => loud,
+            _ => &self.bytes,
+        };
+        &ring[start..start + length.min(self.each + SPARE_BYTES)]
     }
 }
 
@@ -175,6 +225,32 @@ mod tests {
         assert_eq!(Payloads::of_frames(&sample(3)[..110]).unwrap().count(), 2);
         let error = Payloads::of_sample(Path::new("/nowhere.vdif")).unwrap_err();
         assert!(error.to_string().contains("/nowhere.vdif"));
+    }
+
+    #[test]
+    fn a_burst_has_a_tone_over_the_weak_background() {
+        let pattern: Pattern = "prbs31".parse().unwrap();
+        let payloads = Payloads::of_burst(&pattern, 1000, Burst { first: 5, frames: 2 });
+        let power = |frame: u64| {
+            let values = payloads.of(frame).as_chunks::<2>().0.iter();
+            let squares = values.map(|it| f64::from(i16::from_be_bytes(*it)).powi(2));
+            2.0 * squares.sum::<f64>() / 500.0
+        };
+        for frame in [0, 4, 7, 600] {
+            assert!((5000.0..20_000.0).contains(&power(frame)), "{frame}: {}", power(frame));
+        }
+        for frame in [5, 6] {
+            let ratio = power(frame) / TONE_AMPLITUDE.powi(2);
+            assert!((0.99..1.01).contains(&ratio), "{frame}: {ratio}");
+        }
+        // An eighth of the sample rate: eight samples later, the phase is nearly the same.
+        let real = |sample: usize| {
+            let bytes = payloads.of(5)[4 * sample..].first_chunk().unwrap();
+            f64::from(i16::from_be_bytes(*bytes))
+        };
+        for sample in 0..100 {
+            assert!((real(sample) - real(sample + 8)).abs() < 300.0, "{sample}");
+        }
     }
 
     #[test]

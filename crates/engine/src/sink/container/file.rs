@@ -8,6 +8,7 @@ use std::time::Instant;
 use fullbore_containers::{Ending, SampleBlock, SampleError, SampleFile};
 use fullbore_core::gap::{Gap, Ranges};
 use fullbore_core::hint::Hint;
+use fullbore_formats::vita49::listing::ListedChange;
 use fullbore_hdf5::{self as hdf5, Report, StreamFile};
 use fullbore_linux::ring::FullBlock;
 use fullbore_time::Tai;
@@ -96,6 +97,9 @@ pub(super) trait ContainerFile: Send {
     fn moved_to(&self) -> Result<Option<PathBuf>, ContainerError> {
         Ok(None)
     }
+
+    /// Notes a change in the context of the stream. Files without a place for it ignore it.
+    fn tune(&mut self, _change: &ListedChange) {}
 
     /// The number of samples, frames, or bytes, so far.
     fn rows(&self) -> u64;
@@ -225,6 +229,10 @@ impl ContainerFile for Samples {
         self.file.path()
     }
 
+    fn tune(&mut self, change: &ListedChange) {
+        self.file.tune(change);
+    }
+
     fn rows(&self) -> u64 {
         self.file.samples()
     }
@@ -244,9 +252,8 @@ impl ContainerFile for Samples {
 
     fn finish(mut self: Box<Self>, end: &EndOfFile) -> Result<SealedFile, ContainerError> {
         let ending = Ending { account: end.account.as_ref(), ..Ending::default() };
-        if let Some(last) = end.account.as_ref().and_then(|account| account.last) {
-            self.file.append_behind(last.index)?;
-        }
+        let last = end.account.as_ref().and_then(|account| account.last);
+        self.file.append_behind(last.map(|last| last.index))?;
         self.report.bytes_in = self.file.bytes();
         let finished = self.file.finish(&ending)?;
         (self.report.rows, self.report.file_bytes) = (finished.samples, finished.bytes);

@@ -12,7 +12,12 @@ use fullbore_containers::{Framing, Origin, Purpose, SampleFile, SampleOptions};
 use fullbore_core::layout::Geometry;
 use fullbore_core::manifest::{Fill, Format};
 use fullbore_core::name::Name;
+use fullbore_formats::packets::PacketKind;
 use fullbore_formats::samples::SampleLayout;
+use fullbore_formats::vita49::Prologue;
+use fullbore_formats::vita49::history::History;
+use fullbore_formats::vita49::index::is_name_of_context;
+use fullbore_formats::vita49::listing::ListedChange;
 use fullbore_hdf5::{self as hdf5, About, Existing, Options, StreamFile, is_there};
 use fullbore_linux::ring::{FullBlock, StreamRef};
 use fullbore_time::{Tai, frame_ns};
@@ -25,6 +30,12 @@ use super::thread::{EndOfScan, Ended, Settled};
 /// The longest time that a block waits for the frame rate, from which the times of its frames follow, or for the
 /// settings of a PandA, with which its file begins.
 const PROPERTIES_COME: Duration = Duration::from_secs(2);
+
+/// The longest time that a block of packets waits for the context that tells what its samples are.
+const CONTEXT_COMES: Duration = Duration::from_secs(10);
+
+/// The same once the recording ends.
+const CONTEXT_COMES_AT_END: Duration = Duration::from_secs(1);
 
 /// The number of alternative names that are tried.
 const ALTERNATIVES: u32 = 1000;
@@ -79,6 +90,8 @@ pub(super) struct ScanOutput {
     /// The number of the scan, counted from 1.
     pub number: u64,
     pub streams: BTreeMap<u16, StreamOutput>,
+    /// What context packets have said of the samples.
+    pub context: History,
     /// True if blocks no longer wait for a time.
     pub hurried: bool,
     pub settle: Option<Sender<BTreeMap<u16, Settled>>>,
@@ -115,7 +128,27 @@ pub(super) struct Unseen {
 impl ScanOutput {
     pub fn new(uuid: Uuid, number: u64) -> Self {
         let (streams, hurried, settle, end) = (BTreeMap::new(), false, None, None);
-        ScanOutput { uuid, number, streams, hurried, settle, end }
+        let context = History::default();
+        ScanOutput { uuid, number, streams, context, hurried, settle, end }
+    }
+
+    /// The numbers of its streams; those of context come before others, which need them.
+    pub fn numbers(&self) -> Vec<u16> {
+        let of_kind = |context| {
+            let streams = self.streams.iter().filter(move |(_, out)| out.is_context() == context);
+            streams.map(|(number, _)| *number)
+        };
+        of_kind(true).chain(of_kind(false)).collect()
+    }
+
+    /// Takes a block of context packets, and notes their changes in the files.
+    pub fn take_context(&mut self, filled: &FullBlock) {
+        let known = self.context.changes().len();
+        self.context.feed(&filled.block[..filled.bytes as usize]);
+        for change in self.context.changes()[known..].iter().map(ListedChange::from) {
+            let files = self.streams.values_mut().filter_map(|out| out.file.as_mut());
+            files.for_each(|file| file.tune(&change));
+        }
     }
 }
 
@@ -132,6 +165,13 @@ impl StreamOutput {
         matches!(format, Some(Format::Panda { .. }))
     }
 
+    /// True for a stream of context packets, which have no samples.
+    pub fn is_context(&self) -> bool {
+        self.description.as_ref().is_some_and(|description| {
+            description.is_of_vita49() && is_name_of_context(description.name.as_str())
+        })
+    }
+
     /// True for a stream that is known to have frames or bytes.
     pub fn is_of_frames(&self) -> bool {
         self.description.is_some() && !self.is_of_panda()
@@ -139,7 +179,7 @@ impl StreamOutput {
 
     /// True if its first waiting block can be written, or its end be carried out: the properties that its file begins
     /// with, and the times of its frames, are known.
-    pub fn is_ready(&self, hurried: bool, most_waiting: u64) -> bool {
+    pub fn is_ready(&self, hurried: bool, most_waiting: u64, context: Option<&History>) -> bool {
         let Some(description) = &self.description else { return false };
         let block = self.waiting.front().map(|(_, filled, since)| (Some(filled), since));
         let end = self.finishing.as_ref().map(|(_, since)| (None, since));
@@ -147,6 +187,13 @@ impl StreamOutput {
         let late = since.elapsed() >= PROPERTIES_COME;
         if self.is_of_panda() {
             return self.file.is_some() || description.has_settings || late;
+        }
+        if let (Some(context), Some(block)) = (context, block)
+            && self.file.is_none()
+            && description.is_of_vita49()
+        {
+            let waits = description.waits_for_context(block, context, hurried);
+            return since.elapsed() >= waits || self.waiting_bytes >= most_waiting;
         }
         let told = !description.follows_a_rate()
             || (description.rate().is_some()
@@ -174,6 +221,7 @@ impl StreamOutput {
         config: &ContainerConfig,
         scan: u64,
         first: Option<&FullBlock>,
+        context: &History,
     ) -> Result<Option<Alternate>, ContainerError> {
         if self.file.is_some() {
             return Ok(None);
@@ -184,7 +232,8 @@ impl StreamOutput {
                 let Some(description) = self.description.as_ref() else { return Ok(None) };
                 let Some(first) = first else { return Ok(None) };
                 let clock = self.clock_of(description, first);
-                self.file = Some(Box::new(description.create_samples(options, first, &clock)?));
+                self.file =
+                    Some(Box::new(description.create_samples(options, first, &clock, context)?));
                 Ok(None)
             }
         }
@@ -267,7 +316,9 @@ impl Description {
         options: &SampleOptions,
         first: &FullBlock,
         clock: &BlockClock,
+        context: &History,
     ) -> Result<Samples, ContainerError> {
+        let context = context.listing().changes;
         let mut format = self.format.clone();
         if let Format::Frames { frames_per_second, .. } = &mut format {
             *frames_per_second = self.rate().map(|(rate, _)| rate);
@@ -283,6 +334,7 @@ impl Description {
                 frame_bytes: self.geometry.frame_bytes,
                 has_places,
                 samples: self.samples.as_ref(),
+                context: &context,
                 first: has_places.then_some(begins),
             },
             start: clock.time_of(begins).unwrap_or(clock.of_block),
@@ -307,6 +359,28 @@ impl Description {
             frame_bytes: self.geometry.frame_bytes,
         };
         StreamFile::create(path, &about, options)
+    }
+
+    fn is_of_vita49(&self) -> bool {
+        self.format == Format::Packets { kind: PacketKind::Vita49 }
+    }
+
+    /// The time that the first block of packets waits for the context that its file begins with.
+    fn waits_for_context(&self, first: &FullBlock, context: &History, hurried: bool) -> Duration {
+        let id = Prologue::read(&first.block[..first.bytes as usize]).ok().and_then(|it| it.stream);
+        let mut own = context.changes().iter().filter(|change| Some(change.stream) == id);
+        let is_known = match &self.samples {
+            Some(samples) => {
+                samples.sample_rate.is_some() || own.any(|it| it.context.sample_rate.is_some())
+            }
+            None => own.any(|it| it.context.payload_format.is_some()),
+        };
+        match (is_known || is_name_of_context(self.name.as_str()), hurried) {
+            (true, _) => Duration::ZERO,
+            (false, true) => CONTEXT_COMES_AT_END,
+            (false, false) if self.samples.is_some() => PROPERTIES_COME,
+            (false, false) => CONTEXT_COMES,
+        }
     }
 
     /// True if frames are indexed, so that their times follow from the rate.

@@ -267,12 +267,13 @@ impl ContainerThread {
     /// Writes the blocks of the first scan that are ready.
     fn pour(&mut self) {
         let Some(scan) = self.scans.front() else { return };
-        let (uuid, numbers) = (scan.uuid, scan.streams.keys().copied().collect::<Vec<u16>>());
+        let has_samples = matches!(self.config.format, ContainerFormat::Samples { .. });
+        let (uuid, numbers) = (scan.uuid, scan.numbers());
         for number in numbers {
             while self.failure.is_none()
                 && let Some(scan) = self.scans.front_mut().filter(|scan| scan.uuid == uuid)
                 && let Some(out) = scan.streams.get_mut(&number)
-                && out.is_ready(scan.hurried, self.most_held)
+                && out.is_ready(scan.hurried, self.most_held, has_samples.then_some(&scan.context))
             {
                 match out.waiting.pop_front() {
                     Some((queue, filled, _)) => self.write(number, queue, filled),
@@ -287,13 +288,15 @@ impl ContainerThread {
 
     fn write(&mut self, number: u16, queue: usize, filled: FullBlock) {
         let begun = Instant::now();
-        let mut written = self.make(number, Some(&filled));
+        let written = match self.take_context(number, &filled) {
+            true => Ok(()),
+            false => self.write_into_file(number, &filled),
+        };
         let Some(out) = self.scans.front_mut().and_then(|scan| scan.streams.get_mut(&number))
         else {
             return;
         };
         out.waiting_bytes -= u64::from(filled.bytes);
-        written = written.and_then(|()| out.write(&filled));
         let took = begun.elapsed().as_nanos() as u64;
         self.link.metrics.longest_write_ns.fetch_max(took, Relaxed);
         let (stream_ref, sequence, bytes) =
@@ -312,12 +315,32 @@ impl ContainerThread {
         }
     }
 
+    /// Takes a block of context packets, if files have samples. They have none, so there is no file for them.
+    fn take_context(&mut self, number: u16, filled: &FullBlock) -> bool {
+        let ContainerFormat::Samples { .. } = self.config.format else { return false };
+        let Some(scan) = self.scans.front_mut() else { return false };
+        let is_context = scan.streams.get(&number).is_some_and(StreamOutput::is_context);
+        if is_context {
+            scan.take_context(filled);
+        }
+        is_context
+    }
+
+    /// Writes a block into the file of its stream, which it may be the first of.
+    fn write_into_file(&mut self, number: u16, filled: &FullBlock) -> Result<(), ContainerError> {
+        self.make(number, Some(filled))?;
+        let scan = self.scans.front_mut();
+        scan.and_then(|scan| scan.streams.get_mut(&number)).map_or(Ok(()), |out| out.write(filled))
+    }
+
     /// Creates the file of a stream of the first scan, unless it exists.
     fn make(&mut self, number: u16, first: Option<&FullBlock>) -> Result<(), ContainerError> {
         let Some(scan) = self.scans.front_mut() else { return Ok(()) };
         let (uuid, count) = (scan.uuid, scan.number);
         let Some(out) = scan.streams.get_mut(&number) else { return Ok(()) };
-        if let Some(Alternate { meant, file, why }) = out.make(&self.config, count, first)? {
+        if let Some(Alternate { meant, file, why }) =
+            out.make(&self.config, count, first, &scan.context)?
+        {
             self.link.report(WriterEvent::Alternate { scan: uuid, number, meant, file, why });
         }
         Ok(())

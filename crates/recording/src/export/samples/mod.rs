@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use fullbore_care::context::{self, is_context};
 use fullbore_containers::{
     Ending, Framing, Note, Origin, Purpose, SampleBlock, SampleError, SampleFile, SampleFormat,
     SampleOptions, SampleType,
@@ -11,6 +12,7 @@ use fullbore_core::index::Block;
 use fullbore_core::manifest::State;
 use fullbore_core::marker::Marker;
 use fullbore_core::name::{Name, ScanName};
+use fullbore_formats::vita49::listing::ListedChange;
 use fullbore_hdf5 as hdf5;
 use fullbore_store::follow::{FollowCursor, FollowState, Follower};
 use fullbore_store::markers;
@@ -50,7 +52,12 @@ impl SampleExport {
         hdf5::check_place(&self.path)?;
         let mut follower = Follower::open(&self.roots, &self.scan)?;
         settle(&mut follower)?;
-        let streams = select(follower.scan(), self.stream.as_ref())?;
+        let mut streams = select(follower.scan(), self.stream.as_ref())?;
+        // Packets of context have no samples; they describe those of other streams.
+        if self.stream.is_none() && streams.iter().any(|stream| !is_context(stream)) {
+            streams.retain(|stream| !is_context(stream));
+        }
+        let context = context::changes(follower.scan());
         let single = streams.len() == 1;
         let list = self.format.list_of(&self.path).filter(|_| !single);
         let files: Vec<(usize, PathBuf)> = streams
@@ -67,7 +74,8 @@ impl SampleExport {
         tell(ExportEvent::Begun { bytes: streams.iter().map(|stream| stream.bytes()).sum() });
         let mut exported = Vec::new();
         for (number, path) in &files {
-            match self.export(&mut follower, *number, path, list.as_deref(), tell) {
+            let place = Place { path, list: list.as_deref(), context: &context };
+            match self.export(&mut follower, *number, &place, tell) {
                 Ok(stream) => exported.push(stream),
                 Err(error) => {
                     // All streams are exported or none. A file that stays is named by the next export.
@@ -99,8 +107,7 @@ impl SampleExport {
         &self,
         follower: &mut Follower,
         number: usize,
-        path: &Path,
-        list: Option<&Path>,
+        place: &Place<'_>,
         tell: &mut ExportEventHandler<'_>,
     ) -> Result<ExportedStream, ExportError> {
         let settings = Settings { allow_damaged: self.allow_damaged, ..Settings::default() };
@@ -119,7 +126,7 @@ impl SampleExport {
                         is_fill: &|index| stream.gaps.contains(index),
                     };
                     if output.is_none() {
-                        let created = self.create(follower, number, (path, list), location, &taken);
+                        let created = self.create(follower, number, place, location, &taken);
                         output = Some(created?);
                     }
                     let file = output.as_mut().expect("made above");
@@ -147,8 +154,15 @@ impl SampleExport {
             let why = "no block of it can be read".to_owned();
             return Err(failed(stream, SampleError::Payload { why }));
         };
-        if let Some((_, last)) = stream.placed_edges() {
-            output.append_behind(last).map_err(|error| failed(stream, error))?;
+        let last = stream.placed_edges().map(|(_, last)| last);
+        output.append_behind(last).map_err(|error| failed(stream, error))?;
+        if output.late() > 0 {
+            let what = format!(
+                "{}: {} packets came too late for their place, and are left out",
+                stream.name,
+                output.late()
+            );
+            tell(ExportEvent::Rest { what });
         }
         let rest_bytes = output.rest_bytes();
         if rest_bytes > 0 {
@@ -167,7 +181,7 @@ impl SampleExport {
         let finished = output.finish(&ending).map_err(|error| failed(stream, error))?;
         Ok(ExportedStream {
             stream: stream.name.clone(),
-            file: path.to_owned(),
+            file: place.path.to_owned(),
             rows: finished.samples,
             bytes,
             file_bytes: finished.bytes,
@@ -184,7 +198,7 @@ impl SampleExport {
         &self,
         follower: &Follower,
         number: usize,
-        (path, list): (&Path, Option<&Path>),
+        place: &Place<'_>,
         location: &Block,
         first: &SampleBlock<'_>,
     ) -> Result<SampleFile, ExportError> {
@@ -200,6 +214,7 @@ impl SampleExport {
                 frame_bytes: stream.geometry.map_or(0, |geometry| geometry.frame_bytes),
                 has_places: stream.is_filled(),
                 samples: described.as_ref(),
+                context: place.context,
                 first: stream.placed_edges().map(|(first, _)| first),
             },
             start: start_of(stream, location),
@@ -207,13 +222,22 @@ impl SampleExport {
                 software: &manifest.software,
                 host: &manifest.host,
                 source: in_manifest.map_or("", |stream| &stream.source),
-                list,
+                list: place.list,
             },
         };
         let options = SampleOptions { format: self.format, values: self.values };
-        let file = SampleFile::create(path, &options, &purpose, first);
+        let file = SampleFile::create(place.path, &options, &purpose, first);
         file.map_err(|error| failed(stream, error))
     }
+}
+
+/// The place of a stream's file, and what is known for all files.
+struct Place<'a> {
+    path: &'a Path,
+    /// The file that lists all streams.
+    list: Option<&'a Path>,
+    /// What context packets say of the streams.
+    context: &'a [ListedChange],
 }
 
 /// The time of the first frame of a stream, even if a later one is the first in this block.
