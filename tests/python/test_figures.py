@@ -226,3 +226,15 @@ def test_the_sentences_about_a_replay_are_those_of_the_run():
     assert late["median_ns"] < 100 and "median distance from the due time was below 0.1 µs" in text
     assert f"{late['late'] / late['packets']:.0%}".replace("%", " %") + " of the frames were more than 1 ms late" in text
     assert f"at most {late['max_ns'] / 1e6:.1f} ms" in text
+
+
+def test_the_costs_of_receive_engines_are_those_of_their_run():
+    heading, rows = table("explanation/benchmarks.md", "wire, bytes, streams", "tool")
+    measured = result("receive_engines")["record"]
+    assert len(rows) == len(measured)
+    for (case, tool, network, own, both, ratio, lost), of in zip(rows, measured, strict=True):
+        assert (case, tool) == (f"{of['wire']}, {of['payload']} B, {of['streams']}", of["tool"])
+        assert shows(network, of["network"]) and shows(own, of["own"]) and shows(both, of["path_s_per_gb"])
+        assert shows(ratio, of["to_netsniff_ng"]) and number(lost) == of["lost"] == sum(t["sent"] - t["kept"] for t in of["trials"])
+        path = lambda trial: trial["sampled"]["network"] + trial["sampled"]["own"]
+        assert statistics.median(map(path, of["trials"])) == pytest.approx(of["path_s_per_gb"])

@@ -112,12 +112,15 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
 
     #[test]
     fn the_help_lists_every_example() {
-        let help = <Args as clap::Args>::augment_args(clap::Command::new("plan"));
-        let help = help.get_long_about().map(ToString::to_string).unwrap_or_default();
+        let command = crate::Arguments::command();
+        let plan = command.find_subcommand("plan").unwrap();
+        let help = plan.get_long_about().map(ToString::to_string).unwrap_or_default();
         let named = help.split("Examples: ").nth(1).and_then(|it| it.split('.').next());
         let names: Vec<&str> = named.unwrap_or_default().split(", ").collect();
         assert_eq!(names, examples::ALL.iter().map(|it| it.name).collect::<Vec<_>>());
