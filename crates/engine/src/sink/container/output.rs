@@ -92,8 +92,8 @@ pub(super) struct ScanOutput {
     pub streams: BTreeMap<u16, StreamOutput>,
     /// What context packets have said of the samples.
     pub context: History,
-    /// True if blocks no longer wait for a time.
-    pub hurried: bool,
+    /// Since when blocks no longer wait for a time.
+    pub hurried: Option<Instant>,
     pub settle: Option<Sender<BTreeMap<u16, Settled>>>,
     pub end: Option<(EndOfScan, Sender<Ended>)>,
 }
@@ -127,9 +127,14 @@ pub(super) struct Unseen {
 
 impl ScanOutput {
     pub fn new(uuid: Uuid, number: u64) -> Self {
-        let (streams, hurried, settle, end) = (BTreeMap::new(), false, None, None);
+        let (streams, hurried, settle, end) = (BTreeMap::new(), None, None, None);
         let context = History::default();
         ScanOutput { uuid, number, streams, context, hurried, settle, end }
+    }
+
+    /// From now on, blocks no longer wait for a time.
+    pub fn hurry(&mut self) {
+        self.hurried.get_or_insert_with(Instant::now);
     }
 
     /// The numbers of its streams; those of context come before others, which need them.
@@ -179,7 +184,12 @@ impl StreamOutput {
 
     /// True if its first waiting block can be written, or its end be carried out: the properties that its file begins
     /// with, and the times of its frames, are known.
-    pub fn is_ready(&self, hurried: bool, most_waiting: u64, context: Option<&History>) -> bool {
+    pub fn is_ready(
+        &self,
+        hurried: Option<Instant>,
+        most_waiting: u64,
+        context: Option<&History>,
+    ) -> bool {
         let Some(description) = &self.description else { return false };
         let block = self.waiting.front().map(|(_, filled, since)| (Some(filled), since));
         let end = self.finishing.as_ref().map(|(_, since)| (None, since));
@@ -192,14 +202,16 @@ impl StreamOutput {
             && self.file.is_none()
             && description.is_of_vita49()
         {
-            let waits = description.waits_for_context(block, context, hurried);
-            return since.elapsed() >= waits || self.waiting_bytes >= most_waiting;
+            // The last context may come behind the last data: at the end, the wait begins anew.
+            let waits = description.waits_for_context(block, context, hurried.is_some());
+            let waited = hurried.unwrap_or(*since).elapsed();
+            return waited >= waits || self.waiting_bytes >= most_waiting;
         }
         let told = !description.follows_a_rate()
             || (description.rate().is_some()
                 && (block.is_some_and(|filled| filled.time.is_some())
                     || self.timed_next().is_some()));
-        told || hurried || late || self.waiting_bytes >= most_waiting
+        told || hurried.is_some() || late || self.waiting_bytes >= most_waiting
     }
 
     /// Takes all blocks that are not visible to readers, each with its queue.

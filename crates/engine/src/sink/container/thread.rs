@@ -175,7 +175,7 @@ impl ContainerThread {
         }
         // No thread is left that could send blocks or describe a stream.
         if self.link.queues.iter().all(|queue| queue.commands.is_abandoned()) {
-            self.scans.iter_mut().for_each(|scan| scan.hurried = true);
+            self.scans.iter_mut().for_each(ScanOutput::hurry);
         }
         told
     }
@@ -199,7 +199,7 @@ impl ContainerThread {
                     (description.format, description.has_settings) = (*format, true);
                 }
             }
-            Word::Hurry => scan.hurried = true,
+            Word::Hurry => scan.hurry(),
             Word::Settle(answer) => scan.settle = Some(answer),
             Word::End(end, answer) => scan.end = Some((end, answer)),
             Word::Leave => self.leave(at),
@@ -364,7 +364,7 @@ impl ContainerThread {
     }
 
     fn is_flush_due(&self) -> bool {
-        let hurried = self.scans.front().is_some_and(|scan| scan.hurried);
+        let hurried = self.scans.front().is_some_and(|scan| scan.hurried.is_some());
         let due = self.flushed.elapsed() >= self.config.format.flush()
             || self.held_bytes >= self.most_held
             || (hurried && self.held_bytes > 0);
