@@ -16,7 +16,7 @@ DEBUG  := target/debug/fullbore
 RELEASE := target/release/fullbore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check soak soak-panda soak-record long bench bench-session bench-replay bench-captures bench-panda bench-pattern bench-versions bench-transfer bench-objects bench-disk docs fuzz binary release rust bench-spectrum
+.PHONY: help demo test check soak soak-panda soak-record long bench bench-session bench-replay bench-captures bench-panda bench-pattern bench-versions bench-transfer bench-objects bench-disk docs fuzz binary release rust bench-spectrum bench-tdms bench-digital-rf bench-playback
 
 help:            ## This list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,6 +66,15 @@ bench-captures: release ## How fast a packet capture is recorded, beside program
 
 bench-spectrum: release $(VENV)/tests ## Spectra of 2-bit VDIF against baseband and numpy.
 	$(VENV)/bin/python benches/spectrum.py $(BENCH)
+
+bench-tdms: $(VENV)/tests ## TDMS files beside npTDMS.
+	mkdir -p target/bench && $(VENV)/bin/python benches/tdms.py target/bench $(BENCH)
+
+bench-digital-rf: release $(VENV)/tests ## Channels of Digital RF beside digital_rf.
+	mkdir -p target/bench && FULLBORE=$(RELEASE) $(VENV)/bin/python benches/digital_rf_rate.py target/bench $(BENCH)
+
+bench-playback: release ## Playback at shares of the disk's read rate, and how far streams are from being in step.
+	$(PYTHON) benches/playback.py $(BENCH)
 
 bench-panda: release $(VENV)/tests ## A PandA into HDF5 against the client its users have.
 	$(VENV)/bin/python benches/panda.py $(BENCH)
