@@ -3,6 +3,7 @@
 //! A tap skips blocks. Frames that carry their time find their place behind the gap; in other streams each block stands
 //! for itself.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fullbore_core::manifest::Format;
@@ -14,8 +15,11 @@ use crate::accumulate::Accumulator;
 use crate::analysis::Analysis;
 use crate::batch::{Batch, Batcher};
 use crate::frames::SampleFrames;
-use crate::plan::Plan;
+use crate::plan::{LineId, Plan, PlanError};
 use crate::source::Error;
+
+/// The most values of the sums of one thread: 8 MiB.
+pub const MOST_OF_THREAD: u64 = 1 << 20;
 
 /// A block of a stream.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +39,7 @@ pub struct Live {
     name: String,
     plan: Arc<Plan>,
     described: Option<SampleLayout>,
+    only: Option<LineId>,
     running: Option<Running>,
 }
 
@@ -45,12 +50,33 @@ struct Running {
     accumulator: Accumulator,
     codec: Option<FrameCodec>,
     unpaired: Option<Batch>,
+    threads: BTreeSet<u16>,
 }
 
 impl Live {
     /// A stream of this name, whose samples may be described.
     pub fn new(name: String, plan: Arc<Plan>, described: Option<SampleLayout>) -> Self {
-        Self { name, plan, described, running: None }
+        Self { name, plan, described, only: None, running: None }
+    }
+
+    /// The same, with the sums of the thread of this line alone, and with sums that take little memory.
+    pub fn of_thread(self, line: LineId) -> Self {
+        Self { only: Some(line), ..self }
+    }
+
+    /// The samples, once the first block has shown them.
+    pub fn layout(&self) -> Option<&Arc<SampleLayout>> {
+        self.running.as_ref().map(|running| &running.layout)
+    }
+
+    /// The threads of which a frame came, summed or not.
+    pub fn threads(&self) -> impl Iterator<Item = u16> {
+        self.running.iter().flat_map(|running| running.threads.iter().copied())
+    }
+
+    /// The thread of the first frame.
+    pub fn first_thread(&self) -> u16 {
+        self.running.as_ref().map_or(0, |running| running.frames.first_thread())
     }
 
     /// Takes a block.
@@ -76,13 +102,17 @@ impl Live {
             let frames = SampleFrames::of(described, codec, rate, frame).map_err(plain)?;
             let layout = Arc::new(frames.layout.clone());
             self.plan.check(&layout).map_err(refused)?;
+            if let Some(line) = self.only {
+                check_line(&self.plan, &layout, line).map_err(refused)?;
+            }
             let batcher = Batcher::new(self.plan.segment(&layout), layout.sample_bits());
             let accumulator = Accumulator::new(&self.plan, &layout);
-            let unpaired = None;
-            self.running = Some(Running { layout, frames, batcher, accumulator, codec, unpaired });
+            let (unpaired, threads) = (None, BTreeSet::new());
+            self.running =
+                Some(Running { layout, frames, batcher, accumulator, codec, unpaired, threads });
         }
         let running = self.running.as_mut().expect("made above");
-        let Running { layout, frames, batcher, accumulator, codec, .. } = running;
+        let Running { layout, frames, batcher, accumulator, codec, threads, unpaired } = running;
         let mut batches = Vec::new();
         let mut complete = |batch| batches.push(batch);
         match *codec {
@@ -93,6 +123,12 @@ impl Live {
                     else {
                         continue;
                     };
+                    threads.insert(placed.thread);
+                    let first = frames.first_thread();
+                    let only = self.only.map(|line| line.thread.unwrap_or(first));
+                    if only.is_some_and(|only| only != placed.thread) {
+                        continue;
+                    }
                     let payload = &frame[placed.payload];
                     batcher.take(placed.thread, placed.at, payload, &mut Vec::new, &mut complete);
                 }
@@ -115,7 +151,7 @@ impl Live {
                 continue;
             };
             let [a, b] = [one, other].map(|line| line.thread.unwrap_or(first));
-            match running.unpaired.take() {
+            match unpaired.take() {
                 _ if a == b && batch.thread == a => {
                     accumulator.add_cross((&batch, one.channel), (&batch, other.channel));
                 }
@@ -129,8 +165,8 @@ impl Live {
                 {
                     accumulator.add_cross((&batch, one.channel), (&before, other.channel));
                 }
-                before if batch.thread != a && batch.thread != b => running.unpaired = before,
-                _ => running.unpaired = Some(batch),
+                before if batch.thread != a && batch.thread != b => *unpaired = before,
+                _ => *unpaired = Some(batch),
             }
         }
         Ok(())
@@ -146,8 +182,23 @@ impl Live {
     }
 }
 
+/// Checks that a line exists, and that its thread takes little memory.
+fn check_line(plan: &Plan, layout: &SampleLayout, line: LineId) -> Result<(), PlanError> {
+    let count = layout.channels;
+    if line.channel >= count as usize {
+        return Err(PlanError::Line { channel: line.channel, count });
+    }
+    match plan.segment(layout) as u64 * u64::from(count) > MOST_OF_THREAD {
+        true => Err(PlanError::Live { most: MOST_OF_THREAD }),
+        false => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use fullbore_formats::framed::FrameKind;
+    use fullbore_formats::vdif::{Header, Second};
+
     use super::*;
     use crate::plan::Wanted;
     use crate::window::Window;
@@ -185,5 +236,66 @@ mod tests {
         assert_eq!(powers, [1.0, 4.0, 9.0]);
         assert_eq!(result.segments, 4 * 20);
         assert!(live.result().is_none(), "it was taken");
+    }
+
+    /// Frames of two threads in turn, whose samples are all the highest level in thread 3, and the lowest in thread 5.
+    fn two_threads(frames: u32) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for number in 0..frames {
+            for (thread, payload) in [(3, 0xFF), (5, 0x00)] {
+                let mut header = Header::default().with_frame_bytes(1056).with_bits_per_sample(2);
+                header.set_time(Second(1_700_000_000), number);
+                let mut frame = vec![payload; 1056];
+                header.with_thread(thread).write(&mut frame).unwrap();
+                bytes.extend(frame);
+            }
+        }
+        bytes
+    }
+
+    fn of_thread(thread: Option<u16>, channel: usize) -> Result<Live, Error> {
+        let wanted = Wanted { power: true, levels: true, ..Wanted::default() };
+        let plan = Plan { channels: 8, window: Window::Hann, bin: None, wanted };
+        let live = Live::new("46220".into(), Arc::new(plan), None);
+        let mut live = live.of_thread(LineId { thread, channel });
+        let format = Format::Frames {
+            kind: FrameKind::Vdif,
+            frames_per_second: Some(1000),
+            derived: false,
+            threads: vec![],
+        };
+        let bytes = &two_threads(200);
+        live.take(LiveBlock { format: &format, frame_bytes: 1056, position: 0, bytes }, Tai(0))?;
+        Ok(live)
+    }
+
+    #[test]
+    fn the_sums_of_one_thread_have_no_sample_of_another() {
+        for (asked, thread, mean) in [(None, 3, 3.3359), (Some(3), 3, 3.3359), (Some(5), 5, -3.3359)] {
+            let mut live = of_thread(asked, 0).unwrap();
+            assert_eq!((live.threads().collect::<Vec<_>>(), live.first_thread()), (vec![3, 5], 3));
+            let result = live.result().unwrap();
+            let line = LineId { thread: Some(thread), channel: 0 };
+            assert_eq!(result.lines(), [line]);
+            let sums = result.whole(line);
+            assert!((sums.sum / sums.values as f64 - mean).abs() < 1e-3, "{asked:?}");
+        }
+        assert!(of_thread(Some(9), 0).unwrap().result().is_none(), "there is no such thread");
+    }
+
+    #[test]
+    fn a_line_that_is_not_there_or_takes_much_memory_is_refused() {
+        let Err(Error::Plan { source, .. }) = of_thread(None, 1) else { panic!() };
+        assert_eq!(source, PlanError::Line { channel: 1, count: 1 });
+        let plan = |channels| Plan {
+            channels,
+            window: Window::Hann,
+            bin: None,
+            wanted: Wanted::default(),
+        };
+        let wide = SampleLayout::new("ro2".parse().unwrap(), 512);
+        let line = LineId { thread: None, channel: 0 };
+        assert_eq!(check_line(&plan(1024), &wide, line), Ok(()));
+        assert!(matches!(check_line(&plan(1032), &wide, line), Err(PlanError::Live { .. })));
     }
 }

@@ -138,6 +138,12 @@ pub enum PlanError {
     /// The sums need too much memory.
     #[error("the result has more than {MOST_VALUES} values")]
     TooLarge,
+    /// The sums of a live spectrum need too much memory.
+    #[error("a live spectrum of all channels of the stream has more than {most} values")]
+    Live {
+        /// The most values.
+        most: u64,
+    },
 }
 
 impl Hint for PlanError {
@@ -148,6 +154,7 @@ impl Hint for PlanError {
             PlanError::TooLarge => {
                 Some("use a longer --average, fewer --channels, or a shorter --length".into())
             }
+            PlanError::Live { .. } => Some("ask for fewer spectral channels".into()),
             PlanError::Channels { .. } | PlanError::Levels { .. } | PlanError::Line { .. } => None,
         }
     }

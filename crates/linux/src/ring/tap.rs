@@ -96,7 +96,7 @@ impl Taps {
         // Blocks written before do not count as skipped.
         let written = |slot: &Arc<Slot>| slot.written.load(Ordering::Relaxed);
         let seen = locked(&self.0.slots).iter().map(written).collect();
-        Tap { taps: self.clone(), every, seen, turn: 0 }
+        Tap { taps: self.clone(), every, seen, turn: 0, only: None, most_bytes: u32::MAX }
     }
 
     /// Describes a stream, for the blocks that follow.
@@ -213,6 +213,10 @@ pub struct Tap {
     seen: Vec<u64>,
     /// The slot that is looked at first, so that each stream has its turn.
     turn: usize,
+    /// The only stream that is read, if not all are.
+    only: Option<Name>,
+    /// The most bytes of a block that are copied.
+    most_bytes: u32,
 }
 
 /// A copy of a written block.
@@ -226,7 +230,7 @@ pub struct TapBlock {
     pub number: u64,
     /// Written blocks of the stream that this tap has skipped since its last one.
     pub skipped: u64,
-    /// The bytes: whole frames, if the frames have one length.
+    /// The bytes, or the first of them ([`Tap::at_most`]): whole frames, if the frames have one length.
     pub bytes: Vec<u8>,
 }
 
@@ -260,15 +264,21 @@ impl Tap {
         self.seen.resize(slots.len(), 0);
         let places = (0..slots.len()).map(|place| (self.turn + place) % slots.len().max(1));
         for place in places {
+            let stream = locked(&self.taps.0.streams).get(&slots[place].stream).cloned();
+            let is_wanted =
+                |only: &Name| stream.as_ref().is_some_and(|stream| stream.name == *only);
+            if !self.only.as_ref().is_none_or(is_wanted) {
+                continue;
+            }
             let Some(kept) = self.unseen(&slots[place], self.seen[place]) else { continue };
             let before = std::mem::replace(&mut self.seen[place], kept.number);
             self.turn = place + 1;
             let block = TapBlock {
                 stream_ref: kept.stream_ref.clone(),
-                stream: locked(&self.taps.0.streams).get(&slots[place].stream).cloned(),
+                stream,
                 number: kept.number,
                 skipped: kept.number - before - 1,
-                bytes: kept.block[..kept.bytes as usize].to_vec(),
+                bytes: kept.block[..self.copied(&kept) as usize].to_vec(),
             };
             if self.every {
                 let _ = kept
@@ -282,6 +292,25 @@ impl Tap {
 }
 
 impl Tap {
+    /// The same tap, which reads one stream alone: the one of this name, once the recorder has described it.
+    pub fn only(mut self, stream: Name) -> Self {
+        self.only = Some(stream);
+        self
+    }
+
+    /// From now on, copies at most so many bytes from the start of each block, and at least one frame. A block is held
+    /// only while it is copied, so a short copy holds it for a short time.
+    pub fn at_most(&mut self, bytes: u32) {
+        self.most_bytes = bytes;
+    }
+
+    /// The bytes of a block that are copied.
+    fn copied(&self, kept: &Kept) -> u32 {
+        let frame = kept.stream_ref.geometry.frame_bytes.max(1);
+        let whole = (self.most_bytes / frame).max(1).saturating_mul(frame);
+        kept.bytes.min(whole)
+    }
+
     /// The block that is to be read next of those after this number.
     fn unseen(&self, slot: &Slot, seen: u64) -> Option<Arc<Kept>> {
         let kept = locked(&slot.kept);
@@ -420,6 +449,28 @@ mod tests {
         let all: Vec<Block> = std::iter::from_fn(|| pool.take()).collect();
         assert_eq!(all.len(), pool.blocks(), "the taps have none");
         assert_eq!(marks(&mut every), (vec![], 0));
+    }
+
+    #[test]
+    fn a_tap_of_one_stream_copies_whole_frames_from_the_start_of_its_blocks_alone() {
+        let taps = Taps::default();
+        let (mut pool, one, two) = (pool(&taps), stream(1), stream(2));
+        let mut tap = taps.open().only("two".parse().unwrap());
+        write(&mut pool, &one, 1);
+        write(&mut pool, &two, 2);
+        assert!(tap.next(AT_ONCE).is_none(), "neither is described");
+        for (number, name) in [(1, "one"), (2, "two")] {
+            let (scan, name) = ("s_a".parse().unwrap(), name.parse().unwrap());
+            taps.describe(number, TapStream { scan, name, format: Format::Raw });
+        }
+        for (most, copied) in [(u32::MAX, 4096), (200, 192), (1, 64)] {
+            tap.at_most(most);
+            write(&mut pool, &two, 3);
+            write(&mut pool, &one, 1);
+            let came: Vec<_> = std::iter::from_fn(|| tap.next(AT_ONCE)).collect();
+            let told = came.iter().map(|it| (it.stream_ref.number, it.bytes[0], it.bytes.len()));
+            assert_eq!(told.collect::<Vec<_>>(), [(2, 3, copied)]);
+        }
     }
 
     #[test]

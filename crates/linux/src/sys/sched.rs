@@ -44,6 +44,18 @@ pub fn be_first(priority: u8) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Lets every other thread of the machine run before the calling one (`SCHED_IDLE`, sched(7)). Threads that it starts
+/// have the same policy.
+pub fn run_last() -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the kernel reads `parameters`, which outlives the call, and 0 is the calling thread. The system call
+    // itself, since musl's wrapper refuses to make it.
+    let result = unsafe {
+        libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_IDLE, &raw const parameters)
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Sets the niceness of the calling thread: below 0 it gets more than its share.
 pub fn be_nice(nice: i32) -> io::Result<()> {
     Ok(rustix::process::setpriority_process(None, nice)?)
@@ -104,6 +116,17 @@ mod tests {
         .unwrap();
         assert_eq!(allowed().unwrap(), all, "others stay where they were");
         assert!(stay_on(&[CpuSet::MAX_CPU]).is_err());
+    }
+
+    #[test]
+    fn a_thread_runs_last_and_others_do_not() {
+        std::thread::spawn(|| {
+            run_last().unwrap();
+            assert_eq!(treatment().unwrap().policy, libc::SCHED_IDLE);
+        })
+        .join()
+        .unwrap();
+        assert_ne!(treatment().unwrap().policy, libc::SCHED_IDLE);
     }
 
     #[test]
