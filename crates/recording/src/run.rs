@@ -1,5 +1,6 @@
 //! A recording on the thread of its caller, from arming to the last seal.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use fullbore_core::manifest::Format;
@@ -10,6 +11,7 @@ use fullbore_linux::stop_handle::StopHandle;
 use crate::forwarding::Forwarding;
 use crate::outcome::{Outcome, RecordingOutcome};
 use crate::retention::RetentionThread;
+use crate::spectra::SpectraServer;
 
 /// Records on this thread. Old scans are removed meanwhile, if a retention thread is given. Returns the outcome once
 /// everything is sealed.
@@ -24,6 +26,7 @@ pub fn record(
     let (wanted, of_pandas) = (config.scan_count(), config.has_acquisitions());
     let (mut outcome, mut advice) = (RecordingOutcome::default(), OverrunAdvice::default());
     let mut forwarding = Forwarding::start(&config)?;
+    let _spectra = serve_spectra(&config, tell);
     let mut see = |event: &Event| {
         outcome.see(event);
         tell(event);
@@ -50,6 +53,18 @@ pub fn record(
         outcome.outcome = Outcome::Problem;
     }
     Ok(outcome)
+}
+
+/// Serves live spectra, if they are wanted. A recording goes on without them.
+pub(crate) fn serve_spectra(
+    config: &RecordingConfig,
+    tell: &mut EventHandler<'_>,
+) -> Option<SpectraServer> {
+    SpectraServer::of(config).unwrap_or_else(|error| {
+        let path = config.spectra.as_deref().unwrap_or(Path::new("")).display();
+        tell(&Event::Warning { text: format!("{path}: no socket for live spectra: {error}") });
+        None
+    })
 }
 
 /// Notifies the retention thread of a sealed scan, and tells its events.

@@ -216,6 +216,10 @@ pub struct Args {
     /// tcp+tls://HOST:PORT[-PORT][?pin=SHA256|ca=FILE]; may be given several times.
     #[arg(long, value_name = "ENDPOINT")]
     forward: Vec<String>,
+    /// Make a socket here, at which programs of this user see live spectra (docs/reference/spectra-socket.md). It costs
+    /// nothing while none is connected, and then only time that no other thread wants.
+    #[arg(long, value_name = "SOCKET")]
+    spectra: Option<PathBuf>,
     /// The name of a device whose data may be overwritten; once for each such device
     #[arg(long, value_name = "DEVICE")]
     overwrite: Vec<PathBuf>,
@@ -270,7 +274,7 @@ impl Args {
         let Self { source, store, session, scan, schedule, station, lead, scans, .. } = self;
         let Self { start, duration, bytes, until, buffer, chunk, capture_threads, .. } = self;
         let Self {
-            cpus, place, priority, sync, to, forward, overwrite, flush, arm, reconnect, ..
+            cpus, place, priority, sync, to, forward, spectra, overwrite, flush, arm, reconnect, ..
         } = self;
         let Self { keep, circular, trigger, redundancy, new_member, .. } = self;
         let Self { clock_offset, clock_drift, quiet: _, .. } = self;
@@ -279,6 +283,7 @@ impl Args {
             store: store.store,
             to,
             forward,
+            spectra,
             overwrite,
             flush,
             session,

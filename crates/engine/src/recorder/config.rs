@@ -51,6 +51,8 @@ pub struct RecordingConfig {
     pub taps: Taps,
     /// Destinations to which the streams are sent on while they are recorded. Default: none.
     pub forward: Vec<ForwardTarget>,
+    /// The socket at which other processes see live spectra. Default: none.
+    pub spectra: Option<PathBuf>,
     /// Clock limits: warn when frame timestamps deviate from the host clock by more than this.
     pub clock: clock_check::ClockLimits,
 }
@@ -78,6 +80,7 @@ impl RecordingConfig {
             sync_interval: None,
             taps: Taps::default(),
             forward: Vec::new(),
+            spectra: None,
             clock: clock_check::ClockLimits::default(),
         }
     }

@@ -109,7 +109,8 @@ impl Taps {
         TapFeed { taps: self.clone(), slots: Vec::new(), leaving: Vec::new() }
     }
 
-    fn are_open(&self) -> bool {
+    /// True if a tap is open.
+    pub fn are_open(&self) -> bool {
         self.0.taps.load(Ordering::Relaxed) > 0
     }
 

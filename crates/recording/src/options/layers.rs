@@ -76,7 +76,7 @@ macro_rules! fields {
 }
 
 fields! {
-    source "source" store "store" to "to" forward "forward" overwrite "overwrite" flush "flush"
+    source "source" store "store" to "to" forward "forward" spectra "spectra" overwrite "overwrite" flush "flush"
     session "session" scan "scan" schedule "schedule" station "station" lead "lead"
     scans "scans" start "start" duration "duration" bytes "bytes" until "until"
     buffer "buffer" chunk "chunk" capture_threads "capture-threads" cpus "cpus" place "place"

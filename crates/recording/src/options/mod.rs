@@ -62,6 +62,10 @@ pub struct RecordingOptions {
     /// port. Default: none.
     #[serde(deserialize_with = "value::list")]
     pub forward: Vec<String>,
+    /// A socket at which other processes of this user see live spectra. It is made, in a directory that exists. Default:
+    /// none.
+    #[serde(deserialize_with = "value::one")]
+    pub spectra: Option<PathBuf>,
     /// Devices whose data may be overwritten, each as its target names it. Default: none.
     #[serde(deserialize_with = "value::list")]
     pub overwrite: Vec<PathBuf>,

@@ -70,6 +70,7 @@ impl RecordingOptions {
             sync_interval: self.sync,
             clock: self.clock_limits(),
             forward: self.forward_targets()?,
+            spectra: self.spectra.clone(),
             ..config
         })
     }

@@ -121,6 +121,8 @@ impl Session {
             Ok(forwarding) => forwarding,
             Err(error) => return Tried::NotArmed { why: explained(&error) },
         };
+        let of_spectra = &mut |event: &Event| tell(&SessionEvent::Recording(event.clone()));
+        let _spectra = run::serve_spectra(&config, of_spectra);
         let begun = Clock::new().now();
         let mut see = |event: &Event| {
             self.see(event, recording, tell);

@@ -1,4 +1,23 @@
-//! Spectra of what arrives now: a recording that stores nothing, and a tap.
+//! Spectra of what arrives now: for the program that records, and over a socket for other processes.
+//!
+//! ```text
+//! Taps ──► Spectra            on the caller's thread, every stream         `fullbore spectrum SOURCE`
+//!      └─► SpectraServer      a thread for each client, SCHED_IDLE
+//!             └── socket ◄── Request: one stream, one line, a rate
+//!                 ──► Message: the stream as JSON, the header of a packet, and rows of a byte for each channel
+//! ```
+//!
+//! The socket is `docs/decisions/0038-live-spectra.md`. The layout of its messages is in [`message`] and [`row`].
+
+pub mod message;
+pub mod place;
+pub mod request;
+pub mod row;
+mod server;
+mod watcher;
+
+pub use request::{Request, RequestError};
+pub use server::SpectraServer;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
