@@ -18,6 +18,7 @@ mod recordings;
 mod scans;
 pub mod schema;
 mod session;
+mod spectra;
 mod who;
 
 use std::net::SocketAddr;
@@ -69,6 +70,7 @@ pub struct Station {
     pub address: SocketAddr,
     attempts: Mutex<Attempts>,
     followers: Arc<Semaphore>,
+    lookers: Arc<Semaphore>,
     audit: Audit,
 }
 
@@ -90,6 +92,7 @@ impl Station {
     ) -> Self {
         let attempts = Mutex::new(Attempts::new(Instant::now()));
         let followers = Arc::new(Semaphore::new(MOST_FOLLOWERS));
+        let lookers = Arc::new(Semaphore::new(spectra::MOST_LOOKERS));
         let (sessions, audit) = (Mutex::new(sessions), Audit::new(audit));
         Self {
             members,
@@ -101,6 +104,7 @@ impl Station {
             address,
             attempts,
             followers,
+            lookers,
             audit,
         }
     }
@@ -127,6 +131,7 @@ fn api() -> OpenApiRouter<Arc<Station>> {
         .routes(routes!(recordings::stop))
         .routes(routes!(recordings::abort))
         .routes(routes!(recordings::mark))
+        .routes(routes!(spectra::follow))
         .routes(routes!(scans::list))
         .routes(routes!(scans::show, scans::remove))
         .routes(routes!(scans::protect, scans::release))

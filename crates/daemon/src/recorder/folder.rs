@@ -5,6 +5,7 @@
 //! recordings/<uuid>/process.json   the process
 //! recordings/<uuid>/events         a named pipe: its standard output
 //! recordings/<uuid>/errors         its standard error
+//! recordings/<uuid>/spectra        a socket: live spectra (`docs/decisions/0038-live-spectra.md`)
 //! ```
 //!
 //! A pipe has any number of readers one after the other. While there is none, a recorder's writes fail at once with
@@ -32,9 +33,14 @@ const LONGEST_FILE: u64 = 1 << 20;
 pub struct Folder(PathBuf);
 
 impl Folder {
+    /// The directory of a recording.
+    pub fn of(recordings: &Path, id: Uuid) -> Self {
+        Self(recordings.join(id.to_string()))
+    }
+
     /// Makes the directory of a new recording.
     pub fn make(recordings: &Path, id: Uuid, request: &StartRequest) -> io::Result<Self> {
-        let folder = Self(recordings.join(id.to_string()));
+        let folder = Self::of(recordings, id);
         fs::create_dir_all(&folder.0)?;
         put(&folder.0.join("request.json"), request)?;
         let mode = Mode::RUSR | Mode::WUSR;
@@ -102,6 +108,11 @@ impl Folder {
     /// Removes the directory.
     pub fn remove(&self) -> io::Result<()> {
         fs::remove_dir_all(&self.0)
+    }
+
+    /// The socket of live spectra.
+    pub fn spectra(&self) -> PathBuf {
+        self.0.join("spectra")
     }
 
     fn events(&self) -> PathBuf {

@@ -17,6 +17,7 @@ pub mod report;
 pub mod request;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::process::ExitStatusExt;
@@ -208,7 +209,13 @@ impl Recorders {
     ) -> io::Result<(Child, Identity, File)> {
         let output = folder.open_to_read()?;
         let mut command = Command::new(&self.0.program);
-        command.args(request.words(&self.0.store)).stdin(Stdio::null());
+        let mut spectra = OsString::from("--spectra=");
+        spectra.push(folder.spectra());
+        // The words end with sources, so an option stands behind the verb.
+        let words = request.words(&self.0.store).into_iter().map(OsString::from);
+        let mut words: Vec<OsString> = words.collect();
+        words.insert(1, spectra);
+        command.args(words).stdin(Stdio::null());
         command.stdout(folder.open_to_write()?).stderr(folder.errors()?);
         // Only the daemon speaks to systemd.
         command.env_remove("NOTIFY_SOCKET").env_remove("WATCHDOG_USEC");
@@ -242,6 +249,14 @@ impl Recorders {
         }
         self.take(id, Input::Asked);
         self.get(id)
+    }
+
+    /// The socket of live spectra of a recording that runs.
+    pub fn spectra(&self, id: Uuid) -> Result<PathBuf, Error> {
+        match self.get(id)?.life.is_active() {
+            true => Ok(Folder::of(&self.0.folder, id).spectra()),
+            false => Err(Error::Ended { id }),
+        }
     }
 
     /// One recording.

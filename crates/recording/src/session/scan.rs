@@ -18,7 +18,7 @@ use super::retry::Retry;
 use super::{LOOK, Session};
 use crate::forwarding::Forwarding;
 use crate::outcome::Outcome;
-use crate::run::tell_of;
+use crate::run::{self, tell_of};
 
 /// The state of a scan while it is recorded.
 struct Recording {
