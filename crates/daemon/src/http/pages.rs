@@ -16,6 +16,10 @@ const FILES: &[(&str, &str, &str)] = &[
     ("/api.js", "text/javascript; charset=utf-8", include_str!("../web/api.js")),
     ("/dom.js", "text/javascript; charset=utf-8", include_str!("../web/dom.js")),
     ("/now.js", "text/javascript; charset=utf-8", include_str!("../web/now.js")),
+    ("/plot.js", "text/javascript; charset=utf-8", include_str!("../web/plot.js")),
+    ("/row.js", "text/javascript; charset=utf-8", include_str!("../web/row.js")),
+    ("/stream.js", "text/javascript; charset=utf-8", include_str!("../web/stream.js")),
+    ("/waterfall.js", "text/javascript; charset=utf-8", include_str!("../web/waterfall.js")),
     ("/scans.js", "text/javascript; charset=utf-8", include_str!("../web/scans.js")),
     ("/icon.svg", "image/svg+xml", include_str!("../web/icon.svg")),
 ];

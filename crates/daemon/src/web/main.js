@@ -4,9 +4,11 @@ import { follow, login, logout, session } from "./api.js";
 import { element, say } from "./dom.js";
 import { now } from "./now.js";
 import { scans } from "./scans.js";
+import { stream } from "./stream.js";
 
 const by = (id) => document.getElementById(id);
-const PAGES = { now, scans };
+const PAGES = { now, stream, scans };
+const TITLES = { stream: "Stream", scans: "Scans" };
 
 let who = null;
 let page = null;
@@ -41,14 +43,16 @@ function confirm(text, yes) {
 
 function show() {
   if (!who) return;
-  const name = location.hash.slice(1) in PAGES ? location.hash.slice(1) : "now";
+  const [asked] = location.hash.slice(1).split("/");
+  const name = asked in PAGES ? asked : "now";
+  page?.leave?.();
   page = PAGES[name]({ act, confirm, role: who.role });
   by("page").replaceChildren(...page.page);
   for (const link of Object.keys(PAGES)) {
     by(`to-${link}`).toggleAttribute("aria-current", link === name);
     if (link === name) by(`to-${link}`).setAttribute("aria-current", "page");
   }
-  if (name !== "now") document.title = "Scans – fullbore";
+  if (name in TITLES) document.title = `${TITLES[name]} – fullbore`;
   if (newest) page.update(newest);
 }
 
@@ -78,6 +82,8 @@ function enter(session) {
 /** Asks for a token. */
 function ask() {
   stop?.();
+  page?.leave?.();
+  page = null;
   who = null;
   say(by("who"), "");
   say(by("connection"), "");

@@ -122,14 +122,15 @@ function streamRow() {
   curve.setAttribute("aria-hidden", "true");
   curve.append(document.createElementNS("http://www.w3.org/2000/svg", "polyline"));
   cells[3].append(curve);
-  return element("tr", {}, element("th", { scope: "row" }), ...cells);
+  return element("tr", {}, element("th", { scope: "row" }, element("a")), ...cells);
 }
 
 function fillStream(row, stream, id) {
   const [name, soFar, gone, speed, curve, frames, ring] = row.children;
   const missing = lost(stream);
   row.className = missing ? "lost" : stream.silent ? "silent" : "";
-  say(name, stream.name);
+  say(name.firstChild, stream.name);
+  name.firstChild.href = `#stream/${id}/${encodeURIComponent(stream.name)}`;
   say(speed, rate(stream.rate));
   say(frames, count(stream.frames));
   say(gone, missing ? reasons(stream) : "0");
