@@ -20,16 +20,21 @@ pub struct Config {
     pub tokens: Option<PathBuf>,
     /// The program that records: this one, with the verb `record`.
     pub program: PathBuf,
+    /// For a demonstration: the directory of its files, which its owner removes afterwards.
+    pub demo: Option<PathBuf>,
 }
 
 impl Config {
-    /// The directory of the daemon of this store: `station/…` in `FULLBORE_STATE`, else in `fullbore` in `XDG_STATE_HOME`
+    /// The directory of the daemon of this store: in that of a demonstration, else `station/…` in `FULLBORE_STATE`, else in `fullbore` in `XDG_STATE_HOME`
     /// or in `~/.local/state`. Each store has its own, by the paths of its members.
     pub fn state_directory(&self) -> Option<PathBuf> {
         self.state_in(|variable| std::env::var_os(variable).filter(|value| !value.is_empty()))
     }
 
     fn state_in(&self, variable: impl Fn(&str) -> Option<std::ffi::OsString>) -> Option<PathBuf> {
+        if let Some(directory) = &self.demo {
+            return Some(directory.join("station"));
+        }
         let state = match variable("FULLBORE_STATE") {
             Some(directory) => PathBuf::from(directory),
             None => {
@@ -63,7 +68,7 @@ mod tests {
 
     fn config(members: &[&str]) -> Config {
         let members = members.iter().map(PathBuf::from).collect();
-        Config { members, listen: DEFAULT_ADDRESS, tokens: None, program: "fullbore".into() }
+        Config { members, listen: DEFAULT_ADDRESS, tokens: None, program: "fullbore".into(), demo: None }
     }
 
     #[test]

@@ -13,6 +13,7 @@
 
 pub mod auth;
 pub mod config;
+pub mod demo;
 pub mod http;
 pub mod jobs;
 pub mod recorder;

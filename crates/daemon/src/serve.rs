@@ -16,6 +16,7 @@ use rustix::fs::{FlockOperation, flock};
 use crate::auth::sessions::Sessions;
 use crate::auth::tokens::{self, Tokens};
 use crate::config::Config;
+use crate::demo::Demo;
 use crate::http::{Station, router};
 use crate::jobs::Jobs;
 use crate::recorder::Recorders;
@@ -127,8 +128,10 @@ pub fn serve(config: &Config, stop: &StopHandle, ready: impl FnOnce(&Ready)) -> 
     let recorders = found.map_err(|source| Error::File { path: folder, what, source })?;
     let count = recorders.all().iter().filter(|it| it.pid.is_some()).count();
     let jobs = Jobs::default();
-    let news = status::keep(&config.members, recorders.clone(), jobs.clone());
-    let station = Arc::new(Station::new(
+    let demo = config.demo.as_ref().map(|_| Demo::start(recorders.clone())).transpose();
+    let demo = demo.map_err(Error::Start)?;
+    let news = status::keep(&config.members, recorders.clone(), jobs.clone(), demo.is_some());
+    let station = Station::new(
         config.members.clone(),
         recorders,
         jobs,
@@ -137,8 +140,13 @@ pub fn serve(config: &Config, stop: &StopHandle, ready: impl FnOnce(&Ready)) -> 
         Sessions::open(&state.join("sessions.json")),
         address,
         state.join("audit.log"),
-    ));
-    let login_url = station.login_url().map_err(Error::Start)?;
+    );
+    let station = Arc::new(station.with_demo(demo.as_ref().map(Demo::controls)));
+    let mut login_url = station.login_url().map_err(Error::Start)?;
+    if demo.is_some() {
+        // The page that a demonstration begins with.
+        login_url += "/stream";
+    }
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build().map_err(Error::Start)?;
     ready(&Ready { address, login_url, found: count, state });
@@ -154,6 +162,7 @@ pub fn serve(config: &Config, stop: &StopHandle, ready: impl FnOnce(&Ready)) -> 
             () = stopped => Ok(()),
         }
     });
+    drop(demo);
     // A request that waits for a disk does not hold the end up.
     runtime.shutdown_background();
     served.map_err(listen)
@@ -199,6 +208,7 @@ mod tests {
                 listen: address.parse().unwrap(),
                 tokens: None,
                 program: "/nowhere".into(),
+                demo: None,
             };
             let error = serve(&config, &StopHandle::default(), |_| panic!()).unwrap_err();
             assert!(matches!(error, Error::Open { .. }) && error.hint().is_some(), "{error}");

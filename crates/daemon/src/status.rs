@@ -41,6 +41,8 @@ pub struct Status {
     pub recordings: Vec<Recording>,
     /// The jobs: the newest first, without their results.
     pub jobs: Vec<Job>,
+    /// True if the daemon is a demonstration, whose instrument is simulated.
+    pub demo: bool,
 }
 
 /// The space of a member.
@@ -67,6 +69,7 @@ pub fn keep(
     members: &[PathBuf],
     recorders: Recorders,
     jobs: Jobs,
+    demo: bool,
 ) -> std::io::Result<watch::Receiver<Arc<str>>> {
     let answers = members.iter().map(|path| watched(path)).collect::<Result<Vec<_>, _>>()?;
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -79,6 +82,7 @@ pub fn keep(
             members,
             recordings: shown(recorders.all()),
             jobs: jobs.all().into_iter().map(|job| Job { result: None, ..job }).collect(),
+            demo,
         };
         Arc::<str>::from(serde_json::to_string(&status).unwrap_or_default())
     };

@@ -19,6 +19,7 @@ use crate::store_arg::StoreArg;
 /// Run the station: record over REST and from a browser.
 ///
 ///   fullbore serve
+///   fullbore serve --demo     a simulated receiver, to look at the dashboard without an instrument
 ///
 /// serve listens on this host only, and prints the address of its dashboard with a code that
 /// logs a browser in once, as an admin. Recordings are processes of their own. They go on when
@@ -43,6 +44,10 @@ pub struct Args {
     /// The address to listen on; only loopback, for there is no TLS yet. Port 0 takes a free one.
     #[arg(long, value_name = "ADDRESS:PORT", default_value_t = DEFAULT_ADDRESS)]
     listen: SocketAddr,
+    /// Show a simulated receiver: its last minute is recorded into a temporary directory of about 0.5 GB, which is
+    /// removed at the end.
+    #[arg(long, conflicts_with = "store")]
+    demo: bool,
     /// A TOML file with the tokens of programs.
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
@@ -61,6 +66,9 @@ struct ServeJson<'a> {
 
 /// Runs the command.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
+    if args.demo {
+        return demo(&args, output);
+    }
     let is_default = args.store.store.is_empty() && store::of_environment().is_empty();
     let members = args.store.members()?;
     store::check_to_write(&members).map_err(explained)?;
@@ -68,12 +76,35 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         std::fs::create_dir_all(member)
             .with_context(|| format!("making the default store {}", member.display()))?;
     }
-    let program = std::env::current_exe().context("finding this program, which records")?;
-    let config = Config { members, listen: args.listen, tokens: args.tokens, program };
+    let (program, listen, tokens) = (program()?, args.listen, args.tokens);
+    let config = Config { members, listen, tokens, program, demo: None };
+    serve(&config, "the daemon has ended; recordings that run go on", output)
+}
+
+/// Serves a demonstration in a temporary directory.
+fn demo(args: &Args, output: Output) -> anyhow::Result<ExitCode> {
+    let directory = tempfile::Builder::new().prefix("fullbore-demo-").tempdir();
+    let directory = directory.context("making a temporary directory for the demonstration")?;
+    let member = directory.path().join("disk0");
+    std::fs::create_dir(&member).context("making the store of the demonstration")?;
+    let (program, listen, tokens) = (program()?, args.listen, args.tokens.clone());
+    let demo = Some(directory.path().to_owned());
+    let config = Config { members: vec![member], listen, tokens, program, demo };
+    let served = serve(&config, "the demonstration has ended", output);
+    directory.close().context("removing the directory of the demonstration")?;
+    served
+}
+
+fn program() -> anyhow::Result<PathBuf> {
+    std::env::current_exe().context("finding this program, which records")
+}
+
+/// Serves until it is stopped.
+fn serve(config: &Config, end: &str, output: Output) -> anyhow::Result<ExitCode> {
     let stop = signals::stop_handle()?;
-    fullbore_daemon::serve(&config, &stop, |ready| tell(ready, output)).map_err(explained)?;
+    fullbore_daemon::serve(config, &stop, |ready| tell(ready, output)).map_err(explained)?;
     if !output.json {
-        output::say("fullbore: the daemon has ended; recordings that run go on");
+        output::say(&format!("fullbore: {end}"));
     }
     Ok(ExitCode::from(output::GOOD))
 }

@@ -8,6 +8,7 @@
 //! (`Viewer`, `Operator`, `Admin`). A handler without one is open to all: the pages, the login, and the OpenAPI document.
 
 mod audit;
+mod demo;
 mod events;
 mod guard;
 mod jobs;
@@ -31,6 +32,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::http::StatusCode;
 use axum::middleware;
 use axum::routing::get;
+use fullbore_simulators::instrument::Controls;
 use tokio::sync::{Semaphore, watch};
 use utoipa::OpenApi;
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
@@ -71,6 +73,7 @@ pub struct Station {
     attempts: Mutex<Attempts>,
     followers: Arc<Semaphore>,
     lookers: Arc<Semaphore>,
+    demo: Option<Controls>,
     audit: Audit,
 }
 
@@ -105,8 +108,16 @@ impl Station {
             attempts,
             followers,
             lookers,
+            demo: None,
             audit,
         }
+    }
+}
+
+impl Station {
+    /// The same, with the instrument of a demonstration.
+    pub fn with_demo(self, demo: Option<Controls>) -> Self {
+        Self { demo, ..self }
     }
 }
 
@@ -139,6 +150,7 @@ fn api() -> OpenApiRouter<Arc<Station>> {
         .routes(routes!(scans::verify))
         .routes(routes!(jobs::list))
         .routes(routes!(jobs::show, jobs::cancel))
+        .routes(routes!(demo::lose))
         .routes(routes!(metrics::show))
 }
 

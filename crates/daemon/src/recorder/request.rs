@@ -1,7 +1,7 @@
 //! What a client may ask a recorder to record, and the command line that it becomes.
 //!
 //! The keys are those of `[record]` in a configuration file. They are a part of them: no key names a path of this host,
-//! removes a scan, or sends data elsewhere. The recorder checks the values itself.
+//! removes a scan of another recording, or sends data elsewhere. The recorder checks the values itself.
 
 use fullbore_core::name::{self, Name};
 use serde::{Deserialize, Serialize};
@@ -44,6 +44,9 @@ pub struct StartRequest {
     /// The bytes after which a scan ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<String>,
+    /// The time or the size of the newest data that stays: older pieces of this recording are removed while it goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub circular: Option<String>,
     /// Block memory of all sources together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buffer: Option<String>,
@@ -126,12 +129,13 @@ impl StartRequest {
 
     /// The options that are texts.
     fn texts(&self) -> Vec<(&'static str, &str)> {
-        let Self { start, until, duration, bytes, buffer, chunk, redundancy, .. } = self;
+        let Self { start, until, duration, bytes, circular, buffer, chunk, redundancy, .. } = self;
         let all = [
             ("start", start),
             ("until", until),
             ("duration", duration),
             ("bytes", bytes),
+            ("circular", circular),
             ("buffer", buffer),
             ("chunk", chunk),
             ("redundancy", redundancy),

@@ -103,10 +103,10 @@ function ask() {
 }
 
 async function start() {
-  const code = location.hash.match(/^#login=([0-9a-f]+)$/)?.[1];
+  const [, code, first] = location.hash.match(/^#login=([0-9a-f]+)(?:\/(\w+))?$/) ?? [];
   if (code) {
     // The code works once. It does not stay in the address or in the history.
-    history.replaceState(null, "", "/#now");
+    history.replaceState(null, "", `/#${first ?? "now"}`);
     await act(async () => enter(await login({ code })));
     if (who) return;
   }

@@ -56,7 +56,7 @@ function rangeOf(levels) {
 export function stream(tools) {
   const { act, role } = tools;
   const wanted = location.hash.split("/").slice(1).map(decodeURIComponent);
-  const view = { row: null, powers: [], marker: null, range: [-80, 0], rows: 0, passed: 0 };
+  const view = { row: null, powers: [], marker: null, range: [-80, 0], times: [], passed: 0 };
   let [socket, asked, timer, frame, status, refused] = [null, "", null, null, null, false];
 
   const reopen = () => {
@@ -140,7 +140,7 @@ export function stream(tools) {
     close();
     if (!to) return;
     asked = to;
-    [view.row, view.linear, view.peak, view.powers, view.passed] = [null, null, null, [], 0];
+    [view.row, view.linear, view.peak, view.powers, view.passed, view.times] = [null, null, null, [], 0, []];
     falling.clear();
     const made = new WebSocket(`${location.origin.replace(/^http/, "ws")}${to}`);
     socket = made;
@@ -150,12 +150,16 @@ export function stream(tools) {
     made.onclose = () => {
       if (socket !== made) return;
       socket = null;
-      timer = setTimeout(open, 1000);
+      timer = setTimeout(() => {
+        timer = null;
+        open();
+      }, 1000);
     };
   }
 
   function close() {
     clearTimeout(timer);
+    timer = null;
     const old = socket;
     [socket, asked] = [null, ""];
     old?.close();
@@ -189,7 +193,7 @@ export function stream(tools) {
     view.powers.push(row.power);
     if (view.powers.length > POWERS) view.powers.shift();
     falling.add(row);
-    view.times = [...(view.times ?? []), row.time].slice(-ROWS);
+    view.times = [...view.times, row.time].slice(-ROWS);
     draw();
   }
 
@@ -320,7 +324,8 @@ export function stream(tools) {
     const missing = chosen ? lost(chosen.of) : 0;
     say(facts.Lost, chosen ? `${count(missing)} of ${count(chosen.of.frames + missing)} frames` : "–");
     facts.Lost.parentElement.className = missing ? "bad" : "";
-    open();
+    // A socket that was lost is opened again after a second, and not before.
+    if (timer === null || address() !== asked) open();
   };
 
   const seen = () => open();
