@@ -216,8 +216,8 @@ pub struct Args {
     /// tcp+tls://HOST:PORT[-PORT][?pin=SHA256|ca=FILE]; may be given several times.
     #[arg(long, value_name = "ENDPOINT")]
     forward: Vec<String>,
-    /// Make a socket here, at which programs of this user see live spectra (docs/reference/spectra-socket.md). It costs
-    /// nothing while none is connected, and then only time that no other thread wants.
+    /// Make a socket here, at which programs of this user see live spectra. It costs nothing while none is connected, and
+    /// then only time that no other thread wants.
     #[arg(long, value_name = "SOCKET")]
     spectra: Option<PathBuf>,
     /// The name of a device whose data may be overwritten; once for each such device
