@@ -28,7 +28,7 @@ class Answer:
 
 
 class Station:
-    """A running `fullbore serve --json` with a token for each role."""
+    """A running `fullbore serve --json` with a token for each role; without a store, its demonstration."""
 
     def __init__(self, store, state, port=0):
         self.store, self.state, self.port = store, state, port
@@ -41,7 +41,8 @@ class Station:
             for role, secret in SECRETS.items()
         ]
         tokens.write_text("\n".join(listed))
-        words = [BINARY, "serve", "--store", self.store, "--listen", f"127.0.0.1:{self.port}", "--tokens", tokens, "--json"]
+        place = ["--store", self.store] if self.store else ["--demo"]
+        words = [BINARY, "serve", *place, "--listen", f"127.0.0.1:{self.port}", "--tokens", tokens, "--json"]
         environment = {"PATH": "/usr/bin:/bin", "HOME": str(self.state), "FULLBORE_STATE": str(self.state)}
         self.errors = open(self.state / "errors", "ab")
         self.process = subprocess.Popen(

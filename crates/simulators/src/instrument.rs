@@ -180,14 +180,14 @@ fn payload(thread: u16, burst: Burst) -> Vec<u8> {
         // A passband that falls by some decibels towards its upper edge.
         let mut sample = 0.92 * noise + 0.35 * before;
         before = noise;
-        sample += 0.16 * gain * carrier.next().0;
+        sample += 0.4 * gain * carrier.next().0;
         for part in &mut maser {
             *part = 0.99 * *part + 0.14 * random.uniform();
         }
         let (cosine, sine) = middle.next();
         sample += 0.25 * gain * (maser[0] * cosine - maser[1] * sine);
         if number % (SAMPLE_RATE / COMB_HZ) as usize == 0 {
-            sample += 1.5;
+            sample += 0.8;
         }
         match burst {
             Burst::None => {}
