@@ -1,14 +1,18 @@
 """Makes the pictures of docs/pictures.md again: terminals through tmux, pages through Chromium.
 
-    PATH=target/release:$PATH python3 docs/pictures/make.py
+    PATH=target/release:$PATH python3 docs/pictures/make.py           # all
+    PATH=target/release:$PATH python3 docs/pictures/make.py stream    # the page of a stream alone
 
 Needs fullbore, tmux and chromium on the PATH, and Pillow. The screens are real: fullbore records its own generator.
 """
 
+import base64
 import html
+import json
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -115,6 +119,23 @@ def record(work, name, faults, live=None):
     terminal(screen(), name, work, begins="COMPLETE|LOST|INCOMPLETE")
 
 
+def stream(seconds=25):
+    """The page Stream of the demonstration, after some time."""
+    sys.path.insert(0, str(HERE.parents[1] / "tests/python"))
+    from chromium import Browser, Page
+
+    words = ["fullbore", "serve", "--demo", "--json", "--listen", "127.0.0.1:0"]
+    daemon = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    with tempfile.TemporaryDirectory() as profile, Browser(profile, 60) as browser:
+        page = Page(browser, json.loads(daemon.stdout.readline())["login"], 1400, "dark")
+        page.ask("Emulation.setDeviceMetricsOverride", width=1400, height=1250, deviceScaleFactor=1, mobile=False)
+        time.sleep(seconds)
+        (HERE / "stream.png").write_bytes(base64.b64decode(page.ask("Page.captureScreenshot")["data"]))
+    daemon.terminate()
+    daemon.wait()
+    Image.open(HERE / "stream.png").convert("RGB").quantize(128).save(HERE / "stream.png", optimize=True)
+
+
 def main():
     work = Path(tempfile.gettempdir()) / "pictures"
     for disk in ("disk0", "disk1", "store0", "store1"):
@@ -137,6 +158,7 @@ def main():
     picture(report, "bench.png", 1000, 1800)
     drives(work)
     shutil.rmtree(work)
+    stream()
 
 
-main()
+stream() if sys.argv[1:] == ["stream"] else main()

@@ -245,7 +245,7 @@ def test_the_demonstration_shows_a_waterfall_that_moves_and_a_loss_in_red(tmp_pa
             page.value(PRESS.format("p"))
             until(page, "/^marker: 2\\.60\\d* MHz, −\\d+\\.\\d dB$/.test(document.querySelector('#reading').textContent)")
             page.value(PRESS.format("ArrowRight"))
-            until(page, "document.querySelector('#spectrum').getAttribute('aria-valuetext').startsWith('2.60')")
+            until(page, "document.querySelector('#spectrum').getAttribute('aria-valuetext').startsWith('2.609')")
             # The states are those of a Gaussian signal, within some percents.
             shown = page.value("[...document.querySelectorAll('#states + table tbody tr')].map((it) => [...it.children].map((cell) => parseFloat(cell.textContent.replace('−', '-'))))")
             assert len(shown) == 4 and [row[0] for row in shown] == [-3.34, -1, 1, 3.34]

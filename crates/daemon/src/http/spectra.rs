@@ -115,7 +115,7 @@ pub(super) async fn follow(
     let socket = blocking(move || connect().map_err(unreachable)).await?;
     let recorder = UnixStream::from_std(socket).map_err(|error| Problem::internal(&error))?;
     let upgrade = upgrade.max_message_size(LARGEST_FRAME).max_frame_size(LARGEST_FRAME);
-    Ok(upgrade.on_upgrade(async move |client| pass(client, recorder, permit).await))
+    Ok(upgrade.on_upgrade(move |client| pass(client, recorder, permit)))
 }
 
 /// The recorder has no socket, because an older version started it, or it is about to end.

@@ -51,7 +51,7 @@ struct StreamJson<'a> {
     stream: &'a str,
     scan: String,
     samples: String,
-    bits: u8,
+    bits: u32,
     complex: bool,
     channels: u32,
     channel_names: Vec<String>,
