@@ -15,11 +15,8 @@ use crate::accumulate::Accumulator;
 use crate::analysis::Analysis;
 use crate::batch::{Batch, Batcher};
 use crate::frames::SampleFrames;
-use crate::plan::{LineId, Plan, PlanError};
+use crate::plan::{LineId, Plan};
 use crate::source::Error;
-
-/// The most values of the sums of one thread: 8 MiB.
-pub const MOST_OF_THREAD: u64 = 1 << 20;
 
 /// A block of a stream.
 #[derive(Clone, Copy, Debug)]
@@ -103,7 +100,7 @@ impl Live {
             let layout = Arc::new(frames.layout.clone());
             self.plan.check(&layout).map_err(refused)?;
             if let Some(line) = self.only {
-                check_line(&self.plan, &layout, line).map_err(refused)?;
+                self.plan.check_line(&layout, line).map_err(refused)?;
             }
             let batcher = Batcher::new(self.plan.segment(&layout), layout.sample_bits());
             let accumulator = Accumulator::new(&self.plan, &layout);
@@ -182,25 +179,13 @@ impl Live {
     }
 }
 
-/// Checks that a line exists, and that its thread takes little memory.
-fn check_line(plan: &Plan, layout: &SampleLayout, line: LineId) -> Result<(), PlanError> {
-    let count = layout.channels;
-    if line.channel >= count as usize {
-        return Err(PlanError::Line { channel: line.channel, count });
-    }
-    match plan.segment(layout) as u64 * u64::from(count) > MOST_OF_THREAD {
-        true => Err(PlanError::Live { most: MOST_OF_THREAD }),
-        false => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use fullbore_formats::framed::FrameKind;
     use fullbore_formats::vdif::{Header, Second};
 
     use super::*;
-    use crate::plan::Wanted;
+    use crate::plan::{PlanError, Wanted};
     use crate::window::Window;
 
     #[test]
@@ -295,7 +280,7 @@ mod tests {
         };
         let wide = SampleLayout::new("ro2".parse().unwrap(), 512);
         let line = LineId { thread: None, channel: 0 };
-        assert_eq!(check_line(&plan(1024), &wide, line), Ok(()));
-        assert!(matches!(check_line(&plan(1032), &wide, line), Err(PlanError::Live { .. })));
+        assert_eq!(plan(1024).check_line(&wide, line), Ok(()));
+        assert!(matches!(plan(1032).check_line(&wide, line), Err(PlanError::Live { .. })));
     }
 }

@@ -17,6 +17,9 @@ pub const MOST_CHANNELS: usize = 1 << 20;
 /// The most values of all bins together: 1 GiB of sums for each thread that computes.
 pub const MOST_VALUES: u64 = 1 << 27;
 
+/// The most values of the spectra of one thread that is watched: 8 MiB.
+pub const MOST_OF_THREAD: u64 = 1 << 20;
+
 /// The sums to compute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
@@ -138,8 +141,8 @@ pub enum PlanError {
     /// The sums need too much memory.
     #[error("the result has more than {MOST_VALUES} values")]
     TooLarge,
-    /// The sums of a live spectrum need too much memory.
-    #[error("a live spectrum of all channels of the stream has more than {most} values")]
+    /// The sums of one thread need too much memory.
+    #[error("the spectra of all channels of a thread have more than {most} values")]
     Live {
         /// The most values.
         most: u64,
@@ -193,6 +196,18 @@ impl Plan {
             }
         }
         Ok(())
+    }
+
+    /// Checks that a line exists, and that the spectra of its thread take little memory.
+    pub fn check_line(&self, layout: &SampleLayout, line: LineId) -> Result<(), PlanError> {
+        let count = layout.channels;
+        if line.channel >= count as usize {
+            return Err(PlanError::Line { channel: line.channel, count });
+        }
+        match self.segment(layout) as u64 * u64::from(count) > MOST_OF_THREAD {
+            true => Err(PlanError::Live { most: MOST_OF_THREAD }),
+            false => Ok(()),
+        }
     }
 
     /// Whether each bin is a whole number of segments.

@@ -24,7 +24,7 @@ use crate::analysis::Analysis;
 use crate::batch::Batcher;
 use crate::frames::{SampleFrames, SamplesError};
 use crate::parallel::{Dispatcher, Workers};
-use crate::plan::{Plan, PlanError};
+use crate::plan::{LineId, Plan, PlanError};
 
 /// An analysis that failed.
 #[derive(Debug, thiserror::Error)]
@@ -125,6 +125,7 @@ pub struct Input<'a> {
     frames_per_second: Option<u64>,
     sample_rate: Option<SampleRate>,
     range: Range,
+    only: Option<LineId>,
 }
 
 impl<'a> Input<'a> {
@@ -137,7 +138,13 @@ impl<'a> Input<'a> {
         let (name, described, context) = (path.display().to_string(), None, None);
         let frames_per_second = file.frames_per_second();
         let source = Box::new(file);
-        Ok(Self { name, source, described, context, frames_per_second, sample_rate, range })
+        let only = None;
+        Ok(Self { name, source, described, context, frames_per_second, sample_rate, range, only })
+    }
+
+    /// The same, with the sums of the thread of this line alone, and with sums that take little memory.
+    pub fn of_thread(self, line: LineId) -> Self {
+        Self { only: Some(line), ..self }
     }
 
     /// A stream of a scan.
@@ -177,7 +184,8 @@ impl<'a> Input<'a> {
         let source = Box::new(frames);
         let packets = matches!(stream.format, Format::Packets { .. });
         let context = packets.then(|| context::changes(scan));
-        Ok(Self { name, source, described, context, frames_per_second, sample_rate, range })
+        let only = None;
+        Ok(Self { name, source, described, context, frames_per_second, sample_rate, range, only })
     }
 
     /// Analyses the input on this many threads, until its end or a stop request.
@@ -266,7 +274,11 @@ impl<'a> Input<'a> {
         let frames = frames.with_rate(self.sample_rate, frame.bytes, codec);
         let layout = Arc::new(frames.layout.clone());
         let plan = plan(&layout);
-        plan.check(&layout).map_err(|source| Error::Plan { name: self.name.clone(), source })?;
+        let refused = |source| Error::Plan { name: self.name.clone(), source };
+        plan.check(&layout).map_err(refused)?;
+        if let Some(line) = self.only {
+            plan.check_line(&layout, line).map_err(refused)?;
+        }
         let workers = Workers::start(&plan, &layout, threads).map_err(Error::Threads)?;
         let segment = plan.segment(&layout);
         Ok(Running {
@@ -277,6 +289,7 @@ impl<'a> Input<'a> {
             segment,
             frames,
             start: frame.time,
+            only: self.only,
         })
     }
 }
@@ -307,6 +320,7 @@ struct Running {
     batcher: Batcher,
     dispatcher: Dispatcher,
     start: Option<Tai>,
+    only: Option<LineId>,
 }
 
 impl Running {
@@ -318,6 +332,10 @@ impl Running {
     ) -> Result<(), SamplesError> {
         let Some(placed) = self.frames.place(frame, fill, codec)? else { return Ok(()) };
         let first = self.frames.first_thread();
+        let only = self.only.map(|line| line.thread.unwrap_or(first));
+        if only.is_some_and(|only| only != placed.thread) {
+            return Ok(());
+        }
         let mut complete = Vec::new();
         let workers = self.dispatcher.workers();
         let payload = &frame[placed.payload];
