@@ -20,6 +20,7 @@ mod scans;
 pub mod schema;
 mod session;
 mod spectra;
+mod stored;
 mod who;
 
 use std::net::SocketAddr;
@@ -148,6 +149,7 @@ fn api() -> OpenApiRouter<Arc<Station>> {
         .routes(routes!(scans::protect, scans::release))
         .routes(routes!(scans::mark))
         .routes(routes!(scans::verify))
+        .routes(routes!(stored::spectrum))
         .routes(routes!(jobs::list))
         .routes(routes!(jobs::show, jobs::cancel))
         .routes(routes!(demo::lose))

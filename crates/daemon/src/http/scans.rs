@@ -343,7 +343,7 @@ fn listed(members: &[PathBuf]) -> Result<Catalogue, Problem> {
 }
 
 /// A scan by its whole name, and its state. A beginning of the name is not enough: what is removed over a network is named.
-fn whole(members: &[PathBuf], scan: &str) -> Result<(ScanName, ScanState), Problem> {
+pub(super) fn whole(members: &[PathBuf], scan: &str) -> Result<(ScanName, ScanState), Problem> {
     let name: ScanName = scan
         .parse()
         .map_err(|error: fullbore_core::name::Error| Problem::bad_request(error.to_string()))?;

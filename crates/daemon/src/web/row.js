@@ -30,6 +30,18 @@ export function readRow(buffer) {
   };
 }
 
+/** The messages of a stored spectrum: a kind, a length, and the bytes, one after the other. */
+export function readMessages(buffer) {
+  const [view, found] = [new DataView(buffer), []];
+  for (let at = 0; at + 5 <= buffer.byteLength; ) {
+    const [kind, length] = [view.getUint8(at), view.getUint32(at + 1, true)];
+    const bytes = buffer.slice(at + 5, at + 5 + length);
+    found.push(kind === 84 ? new TextDecoder().decode(bytes) : bytes);
+    at += 5 + length;
+  }
+  return found;
+}
+
 /** A frequency with its unit, in as many digits as tell two channels apart. */
 export function frequency(row, channel) {
   const value = row.first + channel * row.spacing;

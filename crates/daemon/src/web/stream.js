@@ -1,10 +1,10 @@
 // The page Stream: what a stream contains now. The daemon computes spectra only while this page is open and seen.
 
-import { call } from "./api.js";
+import { call, Problem } from "./api.js";
 import { count, element, keyed, nameOf, say } from "./dom.js";
 import { lost } from "./now.js";
 import { bars, curves, fit, ticks, written } from "./plot.js";
-import { clock, decibels, frequency, readRow, unitOf } from "./row.js";
+import { clock, decibels, frequency, readMessages, readRow, unitOf } from "./row.js";
 import { ROWS, waterfall } from "./waterfall.js";
 
 /** Values of the curve of total power. */
@@ -59,6 +59,14 @@ export function stream(tools) {
   const view = { row: null, powers: [], marker: null, range: [-80, 0], times: [], passed: 0 };
   let [socket, asked, timer, frame, status, refused] = [null, "", null, null, null, false];
 
+  // A scan of the store in place of what is recorded now.
+  const scan = wanted[0] === "scan" ? wanted[1] : null;
+  const time = element("input", { type: "range", name: "time", min: 0, max: 0, step: "any", value: 0, oninput: () => step() });
+  const at = element("output", {}, "0.000 s");
+  const play = element("button", { type: "button", "aria-pressed": "false", onclick: () => {
+    play.setAttribute("aria-pressed", play.getAttribute("aria-pressed") !== "true");
+    step();
+  } }, "Play");
   const reopen = () => {
     refused = false;
     open();
@@ -112,7 +120,7 @@ export function stream(tools) {
   const counted = section("states-title", "Sample states", states, table);
   const page = [
     section("stream-title", "Stream", element("div", { class: "row choices" }, which.field, thread.field, channel.field, size.field, pace.field, weights.field, average.field),
-      list, state, element("div", { class: "actions" }, pause, lose)),
+      list, state, element("div", { class: "actions" }, ...(scan ? [element("label", {}, "Time in the scan ", at, time), play] : [pause, lose]))),
     element("div", { class: "split" },
       section("spectrum-title", "Spectrum", reading, spectrum, fall, span,
         element("div", { class: "actions" },
@@ -128,25 +136,67 @@ export function stream(tools) {
   const address = () => {
     const [id, name] = which.node.value.split("/");
     if (!name || document.hidden || pause.getAttribute("aria-pressed") === "true") return "";
-    const query = new URLSearchParams({ stream: name, channels: size.node.value, rows: pace.node.value, channel: channel.node.value || 0, window: weights.node.value });
+    const query = new URLSearchParams({ stream: name, channels: size.node.value, channel: channel.node.value || 0, window: weights.node.value });
     if (thread.node.value) query.set("thread", thread.node.value);
+    if (scan) return `/api/v1/scans/${encodeURIComponent(scan)}/spectrum?${query}`;
+    query.set("rows", pace.node.value);
     return `/api/v1/recordings/${id}/spectra?${query}`;
   };
+
+  const forget = () => {
+    [view.row, view.linear, view.peak, view.powers, view.passed, view.times] = [null, null, null, [], 0, []];
+    falling.clear();
+  };
+
+  /** Lists the streams of the scan. */
+  async function loadScan() {
+    const [{ manifest }, { scans }] = await Promise.all([call("GET", `/api/v1/scans/${encodeURIComponent(scan)}`), call("GET", `/api/v1/scans?limit=1&prefix=${encodeURIComponent(scan)}`)]);
+    time.max = (scans[0]?.duration_ns ?? 0) / 1e9;
+    offer(which.node, manifest.streams.map(({ name }) => [`scan/${name}`, `${scan} / ${name}`]));
+    open();
+  }
+
+  /** Reads the row at the time that is chosen, and the next ones while it plays. */
+  async function step() {
+    say(at, `${Number(time.value).toFixed(3)} s`);
+    const to = address();
+    if (view.reading || !to) return;
+    view.reading = true;
+    const wish = time.value;
+    try {
+      const answer = await fetch(`${to}&after=${wish}`);
+      if (!answer.ok) throw new Problem(answer.status, (await answer.json()).detail);
+      if (to === asked) readMessages(await answer.arrayBuffer()).forEach(heard);
+    } catch (problem) {
+      say(state, problem.message);
+      play.setAttribute("aria-pressed", "false");
+    } finally {
+      view.reading = false;
+    }
+    if (view.gone) return;
+    if (time.value !== wish || to !== asked) step();
+    else if (play.getAttribute("aria-pressed") === "true" && Number(wish) < Number(time.max)) {
+      time.value = Number(wish) + 1 / Number(pace.node.value);
+      timer = setTimeout(step, 1000 / Number(pace.node.value));
+    }
+  }
+
+  const heard = (data) => (typeof data === "string" ? told(JSON.parse(data)) : take(readRow(data)));
 
   /** Opens the socket of what is chosen, or closes it. */
   function open() {
     const to = refused ? "" : address();
-    if (to === asked && socket) return;
+    if (to === asked && (socket || scan)) return;
     close();
     if (!to) return;
     asked = to;
-    [view.row, view.linear, view.peak, view.powers, view.passed, view.times] = [null, null, null, [], 0, []];
-    falling.clear();
+    forget();
+    if (scan) return step();
     const made = new WebSocket(`${location.origin.replace(/^http/, "ws")}${to}`);
     socket = made;
     made.binaryType = "arraybuffer";
     say(state, "Waiting for samples …");
-    made.onmessage = ({ data }) => (typeof data === "string" ? told(JSON.parse(data)) : take(readRow(data)));
+    made.onmessage = ({ data }) => heard(data);
     made.onclose = () => {
       if (socket !== made) return;
       socket = null;
@@ -315,6 +365,7 @@ export function stream(tools) {
   const update = (newest) => {
     status = newest;
     lose.hidden = !status.demo || role === "viewer";
+    if (scan) return;
     const active = status.recordings.filter((it) => it.phase !== "ended");
     const streams = active.flatMap((it) => (it.progress?.streams ?? []).map((of) => ({ of, id: it.id, scan: it.scan })));
     offer(which.node, streams.map(({ of, id, scan }) => [`${id}/${of.name}`, `${nameOf(scan)} / ${of.name}`]));
@@ -331,6 +382,7 @@ export function stream(tools) {
   const seen = () => open();
   const again = () => draw();
   const scheme = matchMedia("(prefers-color-scheme: dark)");
+  if (scan) act(loadScan);
   document.addEventListener("visibilitychange", seen);
   addEventListener("resize", again);
   scheme.addEventListener("change", again);
@@ -339,6 +391,7 @@ export function stream(tools) {
     removeEventListener("resize", again);
     scheme.removeEventListener("change", again);
     cancelAnimationFrame(frame);
+    view.gone = true;
     close();
     falling.close();
   };

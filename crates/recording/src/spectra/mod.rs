@@ -14,6 +14,7 @@ pub mod place;
 pub mod request;
 pub mod row;
 mod server;
+pub mod stored;
 mod watcher;
 
 pub use request::{Request, RequestError};

@@ -112,7 +112,7 @@ impl Request {
         request.checked()
     }
 
-    fn checked(&self) -> Result<Checked, RequestError> {
+    pub(super) fn checked(&self) -> Result<Checked, RequestError> {
         let stream = self.stream.parse().map_err(|source| RequestError::Stream { source })?;
         let (channels, rows) = (self.channels, self.rows);
         let known = FEWEST_CHANNELS..=MOST_CHANNELS;

@@ -9,6 +9,7 @@ use fullbore_analysis::levels;
 use fullbore_analysis::live::{Live, LiveBlock};
 use fullbore_analysis::plan::{LineId, Plan, PlanError};
 use fullbore_analysis::source::Error;
+use fullbore_analysis::window::Window;
 use fullbore_core::manifest::Format;
 use fullbore_core::name::ScanName;
 use fullbore_formats::samples::SampleLayout;
@@ -150,28 +151,46 @@ impl Watcher {
         if self.told.as_ref() == Some(&news) {
             return None;
         }
-        let LineId { thread, channel } = self.line();
-        let names = layout.channel_names.iter().take(MOST_NAMES);
-        let told = StreamJson {
-            event: "stream",
-            stream,
-            scan: scan.to_string(),
-            samples: layout.to_string(),
-            bits: layout.encoding.code.bits(),
-            complex: layout.encoding.complex,
-            channels: layout.channels,
-            channel_names: names.map(|it| it.chars().take(LONGEST_NAME).collect()).collect(),
-            threads: &news.1,
-            thread: thread.unwrap_or(0),
-            channel,
-            window: self.asked.plan.window.name(),
-            full_scale: full_scale(layout.encoding.code),
-            levels: levels::values(layout.encoding),
-        };
-        let text = serde_json::to_string(&told).ok()?;
+        let (line, window) = (self.line(), self.asked.plan.window);
+        let threads = &news.1;
+        let told =
+            stream_message(&Described { scan, stream, layout: &layout, threads, line, window });
         self.told = Some(news);
-        Some(Message::Text(text))
+        told
     }
+}
+
+/// What a client is told of a stream.
+pub(super) struct Described<'a> {
+    pub scan: &'a ScanName,
+    pub stream: &'a str,
+    pub layout: &'a SampleLayout,
+    pub threads: &'a BTreeSet<u16>,
+    pub line: LineId,
+    pub window: Window,
+}
+
+/// The message that tells it.
+pub(super) fn stream_message(of: &Described<'_>) -> Option<Message> {
+    let Described { scan, stream, layout, threads, line, window } = of;
+    let names = layout.channel_names.iter().take(MOST_NAMES);
+    let told = StreamJson {
+        event: "stream",
+        stream,
+        scan: scan.to_string(),
+        samples: layout.to_string(),
+        bits: layout.encoding.code.bits(),
+        complex: layout.encoding.complex,
+        channels: layout.channels,
+        channel_names: names.map(|it| it.chars().take(LONGEST_NAME).collect()).collect(),
+        threads,
+        thread: line.thread.unwrap_or(0),
+        channel: line.channel,
+        window: window.name(),
+        full_scale: full_scale(layout.encoding.code),
+        levels: levels::values(layout.encoding),
+    };
+    serde_json::to_string(&told).ok().map(Message::Text)
 }
 
 fn live(asked: &Checked, described: Option<SampleLayout>, levels: bool) -> Live {
