@@ -111,6 +111,43 @@ def test_rows_are_the_spectra_of_numpy_on_samples_of_baseband(store, tmp_path):
     assert np.allclose(row.expected, [0.163, 0.337, 0.337, 0.163], atol=5e-4)
 
 
+def test_a_stored_scan_has_the_same_rows_at_any_time_in_it(store, tmp_path):
+    sent = frames(two_bits(noise(2.0, 1, seed=9)), 2)
+    (tmp_path / "sent.vdif").write_bytes(b"".join(sent))
+    samples = decoded(tmp_path / "sent.vdif")[:, 0]
+    port = free_port()
+    with Station(store, tmp_path / "state") as station:
+        recording = station.start(source(port))
+        wire.send(sent, port, pause=0.0003)
+        station.until(recording["id"], lambda it: it["progress"]["streams"][0]["frames"] == len(sent))
+        station.stop(recording["id"])
+        path = f"/api/v1/scans/test_one/spectrum?stream={port}&channels={N}"
+        for after in (0, 0.5, 1.9):
+            answer = station.ask("GET", f"{path}&after={after}&length=0.1", role="viewer")
+            assert answer.status == 200, answer.body
+            (kind, text), (row_kind, raw) = framed(answer.body)
+            assert kind == b"T" and row_kind == b"B" and json.loads(text)["scan"] == "test_one"
+            row = Row(raw)
+            mine = samples[round(after * RATE) :][: row.transforms * 2 * N]
+            assert row.transforms == 0.1 * RATE // (2 * N)
+            assert np.all(np.abs(row.levels - 10 * np.log10(power(mine) / 3.3359**2)) <= row.step / 2 + 0.01)
+        refused = lambda query: station.ask("GET", path + query).status
+        assert [refused(it) for it in ("&length=0", "&length=2", "&after=-1", "&after=nan", "&rows=3")] == [400] * 5
+        assert refused("&after=1000") == 422 and refused("&channel=7") == 422
+        assert station.ask("GET", "/api/v1/scans/test_two/spectrum?stream=a").status == 404
+        assert station.ask("GET", "/api/v1/scans/test_one/spectrum?stream=a").status == 404
+
+
+def framed(body):
+    """The messages of the encoding of the socket."""
+    found = []
+    while body:
+        length = int.from_bytes(body[1:5], "little")
+        found.append((body[:1], body[5 : 5 + length]))
+        body = body[5 + length :]
+    return found
+
+
 def threads_of(pid):
     """The scheduling policies of the threads of a process, by name."""
     found = {}

@@ -382,7 +382,10 @@ export function stream(tools) {
   const seen = () => open();
   const again = () => draw();
   const scheme = matchMedia("(prefers-color-scheme: dark)");
-  if (scan) act(loadScan);
+  if (scan) {
+    say(facts.Lost, "–");
+    act(loadScan);
+  }
   document.addEventListener("visibilitychange", seen);
   addEventListener("resize", again);
   scheme.addEventListener("change", again);
