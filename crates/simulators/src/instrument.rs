@@ -55,8 +55,11 @@ const ORDER: [usize; 16] = [0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 2, 2, 0, 0];
 /// The level at which a sampler of two bits changes to the outer states, in standard deviations (Cooper 1970).
 const THRESHOLD: f32 = 0.9816;
 
-/// The most frames that are sent late together. After a longer stop of the machine, the others are not sent.
-const MOST_LATE: u64 = 200;
+/// Frames of a thread that are sent without a pause, so that a sender that was late does not flood the recorder.
+const AT_ONCE: u64 = 40;
+
+/// After a longer stop of the machine, frames are not sent at all.
+const MOST_LATE: u64 = 10 * FRAMES_PER_SECOND as u64;
 
 /// The receiver.
 #[derive(Debug)]
@@ -134,7 +137,8 @@ impl Instrument {
         while !controls.0.ended.load(Ordering::Acquire) {
             let now = number_at(clock.now());
             next = next.max(now.saturating_sub(MOST_LATE));
-            while next < now {
+            let until = now.min(next + AT_ONCE);
+            while next < until {
                 for thread in 0..THREADS {
                     self.frame(next, thread, &mut frame);
                     if controls.loses() {

@@ -103,7 +103,7 @@ pub(super) async fn follow(
     let permit = Arc::clone(&station.lookers).try_acquire_owned().map_err(|_| {
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too many clients see spectra")
     })?;
-    let connect = move || {
+    let connect = move || -> std::io::Result<_> {
         let mut socket = place::connect(&path)?;
         socket.set_write_timeout(Some(PATIENCE))?;
         let mut line = serde_json::to_vec(&request)?;

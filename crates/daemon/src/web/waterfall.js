@@ -63,9 +63,12 @@ function withTexture(canvas) {
   const place = (name) => gl.getUniformLocation(program, name);
   ["values", "scales", "palette"].forEach((name, unit) => gl.uniform1i(place(name), unit));
   const uniforms = Object.fromEntries(["size", "range", "newest", "filled"].map((name) => [name, place(name)]));
+  const textures = [];
   const texture = (unit, internal, width, height, format, type, data) => {
     gl.activeTexture(gl.TEXTURE0 + unit);
-    gl.bindTexture(gl.TEXTURE_2D, gl.createTexture());
+    gl.deleteTexture(textures[unit] ?? null);
+    textures[unit] = gl.createTexture();
+    gl.bindTexture(gl.TEXTURE_2D, textures[unit]);
     gl.texParameteri(gl.TEXTURE_2D, gl.TEXTURE_MIN_FILTER, gl.NEAREST);
     gl.texParameteri(gl.TEXTURE_2D, gl.TEXTURE_MAG_FILTER, gl.NEAREST);
     gl.texImage2D(gl.TEXTURE_2D, 0, internal, width, height, 0, format, type, data);

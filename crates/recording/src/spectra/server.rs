@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use fullbore_core::endpoint::samples_of_source;
 use fullbore_core::hint::{Hint, with_causes};
 use fullbore_engine::recorder::RecordingConfig;
+use fullbore_engine::source::Source;
 use fullbore_formats::samples::SampleLayout;
 use fullbore_linux::clock::Clock;
 use fullbore_linux::ring::{Tap, TapBlock, Taps};
@@ -60,7 +61,6 @@ impl SpectraServer {
         let Some(path) = &config.spectra else { return Ok(None) };
         let numbers = config.numbers().into_iter().zip(&config.sources);
         let described = numbers.filter_map(|(number, source)| {
-            use fullbore_engine::source::Source;
             Some((number?, samples_of_source(&source.endpoint())?))
         });
         Self::start(path, config.taps.clone(), described.collect()).map(Some)

@@ -1,6 +1,7 @@
 //! The same messages for a moment of a stored stream.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -78,7 +79,7 @@ pub fn messages(
     })?;
     let range = Range { start: Some(Start::After(after)), length: Some(length) };
     let input = Input::stored(scan, stream, None, range)?.of_thread(asked.line);
-    let analysis = input.analyse_by(&|layout| suited(&asked.plan, layout), 1, stop)?;
+    let analysis = input.analyse_by(&|layout: &SampleLayout| suited(&asked.plan, layout), 1, stop)?;
     let LineId { thread, channel } = asked.line;
     let of_sums = || analysis.sums.bins.keys().next().map(|(_, thread)| *thread);
     let line = LineId { thread: thread.or_else(of_sums), channel };
@@ -105,7 +106,7 @@ fn suited(plan: &Plan, layout: &SampleLayout) -> Arc<Plan> {
     Arc::new(plan)
 }
 
-fn threads_of(stream: &StoredStream, line: LineId) -> std::collections::BTreeSet<u16> {
+fn threads_of(stream: &StoredStream, line: LineId) -> BTreeSet<u16> {
     let known = match &stream.format {
         Format::Frames { threads, .. } => threads.as_slice(),
         _ => &[],
