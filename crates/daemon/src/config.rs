@@ -68,7 +68,13 @@ mod tests {
 
     fn config(members: &[&str]) -> Config {
         let members = members.iter().map(PathBuf::from).collect();
-        Config { members, listen: DEFAULT_ADDRESS, tokens: None, program: "fullbore".into(), demo: None }
+        Config {
+            members,
+            listen: DEFAULT_ADDRESS,
+            tokens: None,
+            program: "fullbore".into(),
+            demo: None,
+        }
     }
 
     #[test]

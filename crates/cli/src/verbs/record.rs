@@ -274,7 +274,18 @@ impl Args {
         let Self { source, store, session, scan, schedule, station, lead, scans, .. } = self;
         let Self { start, duration, bytes, until, buffer, chunk, capture_threads, .. } = self;
         let Self {
-            cpus, place, priority, sync, to, forward, spectra, overwrite, flush, arm, reconnect, ..
+            cpus,
+            place,
+            priority,
+            sync,
+            to,
+            forward,
+            spectra,
+            overwrite,
+            flush,
+            arm,
+            reconnect,
+            ..
         } = self;
         let Self { keep, circular, trigger, redundancy, new_member, .. } = self;
         let Self { clock_offset, clock_drift, quiet: _, .. } = self;

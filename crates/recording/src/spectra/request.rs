@@ -113,7 +113,8 @@ impl Request {
     }
 
     pub(super) fn checked(&self) -> Result<Checked, RequestError> {
-        let stream = self.stream.parse::<Name>().map_err(|source| RequestError::Stream { source })?;
+        let stream =
+            self.stream.parse::<Name>().map_err(|source| RequestError::Stream { source })?;
         let (channels, rows) = (self.channels, self.rows);
         let known = FEWEST_CHANNELS..=MOST_CHANNELS;
         if !known.contains(&channels) || !channels.is_multiple_of(8) {
@@ -122,7 +123,8 @@ impl Request {
         if !(1..=MOST_ROWS).contains(&rows) {
             return Err(RequestError::Rows { rows });
         }
-        let window = self.window.parse::<Window>().map_err(|source| RequestError::Window { source })?;
+        let window =
+            self.window.parse::<Window>().map_err(|source| RequestError::Window { source })?;
         let wanted = Wanted { spectra: true, power: true, levels: true, cross: None };
         let line = LineId { thread: self.thread, channel: self.channel };
         Ok(Checked { stream, line, rows, plan: Plan { channels, window, bin: None, wanted } })

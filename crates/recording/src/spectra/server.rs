@@ -60,9 +60,8 @@ impl SpectraServer {
     pub fn of(config: &RecordingConfig) -> io::Result<Option<Self>> {
         let Some(path) = &config.spectra else { return Ok(None) };
         let numbers = config.numbers().into_iter().zip(&config.sources);
-        let described = numbers.filter_map(|(number, source)| {
-            Some((number?, samples_of_source(&source.endpoint())?))
-        });
+        let described = numbers
+            .filter_map(|(number, source)| Some((number?, samples_of_source(&source.endpoint())?)));
         Self::start(path, config.taps.clone(), described.collect()).map(Some)
     }
 

@@ -79,7 +79,8 @@ pub fn messages(
     })?;
     let range = Range { start: Some(Start::After(after)), length: Some(length) };
     let input = Input::stored(scan, stream, None, range)?.of_thread(asked.line);
-    let analysis = input.analyse_by(&|layout: &SampleLayout| suited(&asked.plan, layout), 1, stop)?;
+    let analysis =
+        input.analyse_by(&|layout: &SampleLayout| suited(&asked.plan, layout), 1, stop)?;
     let LineId { thread, channel } = asked.line;
     let of_sums = || analysis.sums.bins.keys().next().map(|(_, thread)| *thread);
     let line = LineId { thread: thread.or_else(of_sums), channel };
