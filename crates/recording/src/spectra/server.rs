@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 use fullbore_core::endpoint::samples_of_source;
 use fullbore_core::hint::{Hint, with_causes};
 use fullbore_engine::recorder::RecordingConfig;
-use fullbore_engine::source::Source;
 use fullbore_formats::samples::SampleLayout;
 use fullbore_linux::clock::Clock;
 use fullbore_linux::ring::{Tap, TapBlock, Taps};

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use fullbore_analysis::analysis::full_scale;
 use fullbore_analysis::levels;
 use fullbore_analysis::live::{Live, LiveBlock};
-use fullbore_analysis::plan::{LineId, Plan, PlanError};
+use fullbore_analysis::plan::{LineId, PlanError};
 use fullbore_analysis::source::Error;
 use fullbore_analysis::window::Window;
 use fullbore_core::manifest::Format;
