@@ -91,7 +91,7 @@ def test_rows_are_the_spectra_of_numpy_on_samples_of_baseband(store, tmp_path):
     stream, header, row = told
     assert stream["event"] == "stream" and stream["threads"] == [0, 1] and stream["scan"] == "test_one"
     assert (stream["thread"], stream["channel"], stream["bits"], stream["complex"]) == (1, 0, 2, False)
-    assert np.allclose(stream["levels"], [-3.3359, -1, 1, 3.3359])
+    assert np.allclose(stream["levels"], [-3.316505, -1, 1, 3.316505])
     assert header["event"] == "header" and bytes.fromhex(header["bytes"]) in [frame[:32] for frame in sent]
     fields = dict(header["fields"])
     assert fields["bits"] == "2" and fields["channels"] == "1"
@@ -101,13 +101,13 @@ def test_rows_are_the_spectra_of_numpy_on_samples_of_baseband(store, tmp_path):
     assert 0 <= offset < len(samples) and offset % 4000 == 0
     assert row.transforms >= 64 and (row.thread, row.channel, row.flags) == (1, 0, 1 | 4)
     mine = samples[offset:, 1][: row.transforms * 2 * N]
-    expected = 10 * np.log10(power(mine) / 3.3359**2)
+    expected = 10 * np.log10(power(mine) / 3.316505**2)
     assert np.allclose(row.frequencies, np.arange(N) / (2 * N) * RATE)
     assert np.all(np.abs(row.levels - expected) <= row.step / 2 + 0.01)
     assert row.values.max() == 255 and abs(row.frequencies[np.argmax(row.values)] - 0.21 * RATE) < RATE / N
-    assert abs(row.power - 10 * np.log10(np.mean(mine**2) / 3.3359**2)) < 0.01
+    assert abs(row.power - 10 * np.log10(np.mean(mine**2) / 3.316505**2)) < 0.01
     assert abs(row.mean - np.mean(mine)) < 0.001
-    assert np.allclose(row.measured, [np.mean(np.isclose(mine, level, atol=0.01)) for level in (-3.3359, -1, 1, 3.3359)], atol=1e-6)
+    assert np.allclose(row.measured, [np.mean(np.isclose(mine, level, atol=0.01)) for level in (-3.316505, -1, 1, 3.316505)], atol=1e-6)
     assert np.allclose(row.expected, [0.163, 0.337, 0.337, 0.163], atol=5e-4)
 
 
@@ -130,7 +130,7 @@ def test_a_stored_scan_has_the_same_rows_at_any_time_in_it(store, tmp_path):
             row = Row(raw)
             mine = samples[round(after * RATE) :][: row.transforms * 2 * N]
             assert row.transforms == 0.1 * RATE // (2 * N)
-            assert np.all(np.abs(row.levels - 10 * np.log10(power(mine) / 3.3359**2)) <= row.step / 2 + 0.01)
+            assert np.all(np.abs(row.levels - 10 * np.log10(power(mine) / 3.316505**2)) <= row.step / 2 + 0.01)
         refused = lambda query: station.ask("GET", path + query).status
         assert [refused(it) for it in ("&length=0", "&length=2", "&after=-1", "&after=nan", "&rows=3")] == [400] * 5
         assert refused("&after=1000") == 422 and refused("&channel=7") == 422
@@ -285,7 +285,7 @@ def test_the_demonstration_shows_a_waterfall_that_moves_and_a_loss_in_red(tmp_pa
             until(page, "document.querySelector('#spectrum').getAttribute('aria-valuetext').startsWith('2.609')")
             # The states are those of a Gaussian signal, within some percents.
             shown = page.value("[...document.querySelectorAll('#states + table tbody tr')].map((it) => [...it.children].map((cell) => parseFloat(cell.textContent.replace('−', '-'))))")
-            assert len(shown) == 4 and [row[0] for row in shown] == [-3.34, -1, 1, 3.34]
+            assert len(shown) == 4 and [row[0] for row in shown] == [-3.32, -1, 1, 3.32]
             assert all(abs(measured - expected) < 5 for _, measured, expected in shown)
             assert "second" in page.value("document.querySelector('#header-title + dl').textContent")
             chosen(page, "thread", "1")
