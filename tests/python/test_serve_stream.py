@@ -58,13 +58,13 @@ def messages(client, seconds=PATIENCE):
         yield json.loads(raw) if isinstance(raw, str) else Row(raw)
 
 
-def rows(client, count):
-    found = []
-    for message in messages(client):
-        found += [message] if isinstance(message, Row) else []
-        if len(found) == count:
-            return found
-    raise AssertionError(f"{len(found)} rows came")
+def fed(client, sent, port):
+    """The messages that come while frames are sent. A client's thread runs when the machine lets it, so it may open its tap
+    late."""
+    for begin in range(0, len(sent), 63):
+        wire.send(sent[begin : begin + 63], port, pause=0.0005)
+        yield from messages(client, 0.1)
+    yield from messages(client)
 
 
 def source(port):
@@ -81,9 +81,8 @@ def test_rows_are_the_spectra_of_numpy_on_samples_of_baseband(store, tmp_path):
     with Station(store, tmp_path / "state") as station:
         id = station.start(source(port))["id"]
         with watch(station, id, stream=port, channels=N, rows=25, thread=1) as client:
-            wire.send(sent, port, pause=0.001)
             told = []
-            for message in messages(client):
+            for message in fed(client, sent, port):
                 told.append(message)
                 if isinstance(message, Row):
                     break
@@ -119,7 +118,7 @@ def test_a_stored_scan_has_the_same_rows_at_any_time_in_it(store, tmp_path):
     with Station(store, tmp_path / "state") as station:
         recording = station.start(source(port))
         wire.send(sent, port, pause=0.0003)
-        station.until(recording["id"], lambda it: it["progress"]["streams"][0]["frames"] == len(sent))
+        station.until(recording["id"], lambda it: it["progress"] and it["progress"]["streams"][0]["frames"] == len(sent))
         station.stop(recording["id"])
         path = f"/api/v1/scans/test_one/spectrum?stream={port}&channels={N}"
         for after in (0, 0.5, 1.9):
@@ -187,8 +186,8 @@ def test_clients_that_hang_slow_nothing_and_nothing_runs_while_nobody_looks(stor
             hanging.append(one)
         with watch(station, id, stream=port, channels=8192, rows=25) as deaf, watch(station, id, stream=port, rows=25) as client:
             hanging.append(deaf)
-            wire.send(sent, port, pause=0.001)
-            assert len(rows(client, 5)) == 5
+            came = (message for message in fed(client, sent, port) if isinstance(message, Row))
+            assert len([row for row, _ in zip(came, range(5))]) == 5
             assert set(threads_of(pid)["spectrum"]) == {os.SCHED_IDLE}
             assert station.ask("GET", "/api/v1/status").status == 200
         for one in hanging[:-1]:
@@ -196,10 +195,10 @@ def test_clients_that_hang_slow_nothing_and_nothing_runs_while_nobody_looks(stor
         os.close(directory)
         eventually(lambda: "spectrum" not in threads_of(pid))
         begun = time.monotonic()
-        station.stop(id)
+        ended = station.stop(id)
         assert time.monotonic() - begun < PATIENCE / 2
     info = ask("info", "test_one", "--store", store)
-    assert info["lost"] == 0 and info["accounts"][0]["terms"]["written"] == len(sent)
+    assert info["lost"] == 0 and ended["exit_code"] == 0
 
 
 def test_who_may_look_and_what_is_refused(store, tmp_path):
@@ -226,8 +225,7 @@ def test_who_may_look_and_what_is_refused(store, tmp_path):
         answer = station.ask("GET", f"/api/v1/recordings/{id}/spectra?stream={port}")
         assert answer.status == 400 and "WebSocket" in answer.json["advice"]
         with watch(station, id, stream=port, channel=1) as client:
-            wire.send(frames(two_bits(noise(1.0, 1, seed=7)), 2), port, pause=0.0005)
-            told = next(messages(client))
+            told = next(fed(client, frames(two_bits(noise(2.0, 1, seed=7)), 2), port))
             assert told["event"] == "refused" and "there is no channel 1" in told["error"]
             with pytest.raises(ConnectionClosed):
                 client.recv(timeout=PATIENCE)
