@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -147,12 +147,27 @@ impl Recorders {
         Ok(found)
     }
 
-    /// Starts a recorder, and waits until it is armed, at most for this time. Returns the recording as it is then.
+    /// Starts a recorder for the sources of the request, and waits until it is armed, at most for this time. Returns the
+    /// recording as it is then.
     pub fn start(&self, request: StartRequest, patience: Duration) -> Result<Recording, Error> {
+        let endpoints = request.source.clone();
+        self.start_with(request, &endpoints, None, patience)
+    }
+
+    /// The same with these endpoints in place of the sources. `schedule` is the file of its scans.
+    pub fn start_with(
+        &self,
+        request: StartRequest,
+        endpoints: &[String],
+        schedule: Option<&Path>,
+        patience: Duration,
+    ) -> Result<Recording, Error> {
         request.check()?;
+        let schedule = schedule.map(|path| path.to_string_lossy());
+        let words = request.words(&self.0.store, endpoints, schedule.as_deref());
         let id = Uuid::now_v7();
         self.reserve(id, &request)?;
-        if let Err(error) = self.launch(id, &request) {
+        if let Err(error) = self.launch(id, &request, &words) {
             self.lock().remove(&id);
             return Err(error);
         }
@@ -182,10 +197,10 @@ impl Recorders {
         Ok(())
     }
 
-    fn launch(&self, id: Uuid, request: &StartRequest) -> Result<(), Error> {
+    fn launch(&self, id: Uuid, request: &StartRequest, words: &[String]) -> Result<(), Error> {
         let folder =
             Folder::make(&self.0.folder, id, request).map_err(failed("directory was not made"))?;
-        let started = self.launch_in(&folder, request);
+        let started = self.launch_in(&folder, words);
         let (child, process, output) = match started {
             Ok(started) => started,
             Err(error) => {
@@ -204,11 +219,11 @@ impl Recorders {
     fn launch_in(
         &self,
         folder: &Folder,
-        request: &StartRequest,
+        words: &[String],
     ) -> io::Result<(Child, Identity, File)> {
         let output = folder.open_to_read()?;
         let mut command = Command::new(&self.0.program);
-        command.args(request.words(&self.0.store)).stdin(Stdio::null());
+        command.args(words).stdin(Stdio::null());
         command.stdout(folder.open_to_write()?).stderr(folder.errors()?);
         // Only the daemon speaks to systemd.
         command.env_remove("NOTIFY_SOCKET").env_remove("WATCHDOG_USEC");
@@ -224,17 +239,7 @@ impl Recorders {
 
     /// Asks a recording to end: `stop` writes what is held, `abort` drops it.
     pub fn ask(&self, id: Uuid, abort: bool) -> Result<Recording, Error> {
-        let process = {
-            let mut known = self.lock();
-            let known = known.get_mut(&id).ok_or(Error::Unknown { id })?;
-            if !known.life.is_active() {
-                return Err(Error::Ended { id });
-            }
-            known.process.clone().ok_or(Error::System {
-                what: "process is not known: end it with `kill`",
-                source: io::ErrorKind::NotFound.into(),
-            })?
-        };
+        let process = self.process(id)?;
         // A second request aborts. It is another signal, because the kernel merges those of one kind that wait together.
         let signals: &[Signal] = if abort { &[Signal::INT, Signal::TERM] } else { &[Signal::INT] };
         for signal in signals {
@@ -242,6 +247,31 @@ impl Recorders {
         }
         self.take(id, Input::Asked);
         self.get(id)
+    }
+
+    /// Sends a signal to the process of a recording.
+    pub fn signal(&self, id: Uuid, signal: Signal) -> Result<(), Error> {
+        self.process(id)?.signal(signal).map(drop).map_err(failed("process takes no signal"))
+    }
+
+    fn process(&self, id: Uuid) -> Result<Identity, Error> {
+        let known = self.lock();
+        let known = known.get(&id).ok_or(Error::Unknown { id })?;
+        if !known.life.is_active() {
+            return Err(Error::Ended { id });
+        }
+        known.process.clone().ok_or(Error::System {
+            what: "process is not known: end it with `kill`",
+            source: io::ErrorKind::NotFound.into(),
+        })
+    }
+
+    /// The newest recording of a schedule: one that runs before those that have ended.
+    pub fn of_schedule(&self, name: &str) -> Option<Recording> {
+        let known = self.lock();
+        let of = known.iter().filter(|(_, it)| it.request.schedule.as_deref() == Some(name));
+        let newest = of.max_by_key(|(id, it)| (it.life.is_active(), **id));
+        newest.map(|(id, it)| it.shown(*id))
     }
 
     /// One recording.
