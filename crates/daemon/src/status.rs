@@ -13,8 +13,10 @@ use serde::Serialize;
 use tokio::sync::watch;
 use utoipa::ToSchema;
 
+use crate::alerts::Alerts;
 use crate::jobs::{Job, Jobs};
 use crate::recorder::{Recorders, Recording};
+use crate::schedules::{NextScan, Scheduled, Schedules, State};
 
 /// Time between two looks. The recorder reports as often.
 const LOOK: Duration = Duration::from_millis(200);
@@ -41,6 +43,30 @@ pub struct Status {
     pub recordings: Vec<Recording>,
     /// The jobs: the newest first, without their results.
     pub jobs: Vec<Job>,
+    /// The schedules.
+    pub schedules: Vec<ScheduleState>,
+    /// The next scans of all schedules, also of one that is being recorded.
+    pub next_scans: Vec<NextScan>,
+}
+
+/// A schedule in the state of the station.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct ScheduleState {
+    /// Its name.
+    pub name: String,
+    /// Its state.
+    pub state: State,
+    /// The number of its scans that are not over.
+    pub ahead: usize,
+    /// Why its recorder does not run.
+    pub problem: Option<String>,
+}
+
+impl ScheduleState {
+    fn of(scheduled: Scheduled) -> Self {
+        let Scheduled { name, state, ahead, problem, .. } = scheduled;
+        Self { name, state, ahead, problem }
+    }
 }
 
 /// The space of a member.
@@ -67,6 +93,8 @@ pub fn keep(
     members: &[PathBuf],
     recorders: Recorders,
     jobs: Jobs,
+    schedules: Schedules,
+    alerts: Alerts,
 ) -> std::io::Result<watch::Receiver<Arc<str>>> {
     let answers = members.iter().map(|path| watched(path)).collect::<Result<Vec<_>, _>>()?;
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -79,7 +107,10 @@ pub fn keep(
             members,
             recordings: shown(recorders.all()),
             jobs: jobs.all().into_iter().map(|job| Job { result: None, ..job }).collect(),
+            schedules: schedules.all().into_iter().map(ScheduleState::of).collect(),
+            next_scans: schedules.next(),
         };
+        alerts.look(&status, Instant::now());
         Arc::<str>::from(serde_json::to_string(&status).unwrap_or_default())
     };
     let (news, receiver) = watch::channel(look());

@@ -14,6 +14,7 @@ use std::{fs, io};
 
 use serde::Deserialize;
 
+use super::sessions::CONSOLE;
 use super::{Hash, Identity, Role};
 
 /// The most tokens of a file.
@@ -123,11 +124,16 @@ impl Tokens {
         Ok(tokens)
     }
 
-    /// Adds a token. False if its name or its secret is there already.
+    /// Adds a token. False if its name or its secret is there already. `console` is the name of login links.
     pub fn add(&mut self, name: &str, role: Role, sha256: Hash) -> bool {
-        let is_known = self.0.values().any(|it| *it.name == *name);
+        let is_known = *name == *CONSOLE || self.0.values().any(|it| *it.name == *name);
         let identity = || Identity { name: Arc::from(name), role };
         !is_known && self.0.insert(sha256, identity()).is_none()
+    }
+
+    /// True if a token has this name and this role.
+    pub fn has(&self, name: &str, role: Role) -> bool {
+        self.0.values().any(|it| *it.name == *name && it.role == role)
     }
 
     /// The number of tokens.

@@ -105,6 +105,7 @@ fn text_of(recordings: &[Recording], members: &[serde_json::Value]) -> String {
     head(&mut text, "fullbore_recordings", "gauge", "Recordings that run, by phase");
     for (phase, name) in [
         (Phase::Starting, "starting"),
+        (Phase::Waiting, "waiting"),
         (Phase::Armed, "armed"),
         (Phase::Recording, "recording"),
         (Phase::Stopping, "stopping"),

@@ -167,8 +167,7 @@ impl Life {
 
     fn hear(&mut self, report: Report) {
         match report {
-            Report::Waiting { start } => self.wait(Some(start)),
-            Report::Over => self.wait(None),
+            Report::Waiting { start } => self.wait(start),
             Report::Session => {
                 self.session_over = true;
                 self.reach(Phase::Stopping);
@@ -204,10 +203,10 @@ impl Life {
     }
 
     /// Between two scans of a schedule.
-    fn wait(&mut self, begins: Option<Tai>) {
+    fn wait(&mut self, begins: Tai) {
         if !self.asked {
             self.phase = Phase::Waiting;
-            (self.scan, self.progress, self.begins) = (None, None, begins);
+            (self.scan, self.progress, self.begins) = (None, None, Some(begins));
         }
     }
 
@@ -249,7 +248,6 @@ mod tests {
             Just(Input::Said(Report::of_line(sealed.as_bytes()).unwrap())),
             Just(Input::Said(Report::Other)),
             Just(Input::Said(Report::Waiting { start: fullbore_time::Tai::from_unix_ns(0) })),
-            Just(Input::Said(Report::Over)),
             Just(Input::Said(Report::Session)),
             Just(Input::Asked),
             any::<Option<i32>>().prop_map(|code| Input::Gone { code, complaint: None }),
@@ -265,7 +263,7 @@ mod tests {
             for input in inputs {
                 let before = life.clone();
                 let is_gone = matches!(input, Input::Gone { .. });
-                let waits = matches!(input, Input::Said(Report::Waiting { .. } | Report::Over));
+                let waits = matches!(input, Input::Said(Report::Waiting { .. }));
                 asked |= matches!(input, Input::Asked);
                 life.step(input);
                 prop_assert!(life.phase >= before.phase || (waits && !asked));
@@ -292,12 +290,14 @@ mod tests {
         let heard = |life: &mut Life, line: &str| {
             life.step(Input::Said(Report::of_line(line.as_bytes()).unwrap()));
         };
-        heard(&mut life, r#"{"event":"waiting","scan":"a","start":"2026-11-22T18:00:00Z","seconds":5}"#);
+        let waiting =
+            r#"{"event":"waiting","scan":"a","start":"2026-11-22T18:00:00Z","seconds":5}"#;
+        heard(&mut life, waiting);
         assert!(life.phase == Phase::Waiting && life.begins.is_some());
         life.step(progress(Said::Recording));
         life.step(progress(Said::Stopping));
         assert_eq!(life.phase, Phase::Stopping);
-        heard(&mut life, r#"{"event":"over","scan":"a"}"#);
+        heard(&mut life, waiting);
         assert!(life.phase == Phase::Waiting && life.scan.is_none() && !life.is_session_over());
         heard(&mut life, r#"{"event":"session","session":"s","scans":[]}"#);
         assert!(life.is_session_over());

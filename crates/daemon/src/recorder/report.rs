@@ -31,8 +31,6 @@ pub enum Report {
         /// Its start.
         start: Tai,
     },
-    /// Of a schedule: a scan is over, or could not be armed.
-    Over,
     /// Of a schedule: the account of the session, which is the last event.
     Session,
     /// The state of the recording.
