@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use fullbore_linux::sys::passed_sockets::passed_sockets;
 use tokio::net::{TcpListener, UnixListener};
 
 use crate::net::tls::{Certificate, Source};
@@ -16,7 +17,7 @@ use crate::station_file::Listen;
 pub(crate) struct Bound {
     /// Each address with its socket, and true if it has TLS.
     tcp: Vec<(SocketAddr, std::net::TcpListener, bool)>,
-    unix: Option<(PathBuf, std::os::unix::net::UnixListener, net::Bound)>,
+    unix: Option<(PathBuf, std::os::unix::net::UnixListener, Option<net::Bound>)>,
     /// The certificate of those with TLS.
     pub(crate) certificate: Option<Arc<Certificate>>,
     names: Vec<String>,
@@ -40,20 +41,30 @@ pub(crate) fn source_of(listen: &Listen, names: &[String], state: &Path) -> Sour
 impl Bound {
     /// Binds all of them.
     pub(crate) fn bind(listen: &Listen, names: &[String], state: &Path) -> Result<Self, Error> {
+        let mut passed = Passed::take()?;
         let https = listen.https.iter().map(|it| (*it, true));
         let http = listen.http.iter().map(|it| (*it, false));
-        let tcp = http.chain(https).map(|(address, tls)| bind(address, tls));
+        let tcp = http.chain(https).map(|(address, tls)| bind(address, tls, &mut passed));
         let tcp = tcp.collect::<Result<Vec<_>, _>>()?;
         let unix = listen.unix.as_ref().map(|it| {
             let failed = |source| Error::Socket { path: it.path.clone(), source };
-            let (listener, file) = net::bind_unix(&it.path, it.mode).map_err(failed)?;
+            let (listener, file) = match passed.unix(&it.path) {
+                Some(listener) => (listener, None),
+                None => {
+                    let (listener, file) = net::bind_unix(&it.path, it.mode).map_err(failed)?;
+                    (listener, Some(file))
+                }
+            };
+            listener.set_nonblocking(true).map_err(failed)?;
             Ok::<_, Error>((it.path.clone(), listener, file))
         });
+        let unix = unix.transpose()?;
+        passed.none_left()?;
         let certificate = match listen.https.is_empty() {
             true => None,
             false => Some(Arc::new(Certificate::load(&source_of(listen, names, state))?)),
         };
-        Ok(Self { tcp, unix: unix.transpose()?, certificate, names: names.to_vec() })
+        Ok(Self { tcp, unix, certificate, names: names.to_vec() })
     }
 
     /// The first address.
@@ -102,16 +113,54 @@ impl Bound {
         let listener = UnixListener::from_std(listener);
         let listener = listener.map_err(|source| Error::Socket { path, source })?;
         tokio::spawn(entrance.clone().accept(Listener::Unix(listener)));
-        Ok(Some(file))
+        Ok(file)
     }
 }
 
 fn bind(
     address: SocketAddr,
     tls: bool,
+    passed: &mut Passed,
 ) -> Result<(SocketAddr, std::net::TcpListener, bool), Error> {
     let failed = |source: io::Error| Error::Listen { address, source };
-    let listener = std::net::TcpListener::bind(address).map_err(failed)?;
+    let listener = match passed.tcp(address) {
+        Some(listener) => listener,
+        None => std::net::TcpListener::bind(address).map_err(failed)?,
+    };
     listener.set_nonblocking(true).map_err(failed)?;
     Ok((listener.local_addr().map_err(failed)?, listener, tls))
+}
+
+/// Sockets that systemd has bound. Each takes the place of the address that it has.
+struct Passed(Vec<socket2::Socket>);
+
+impl Passed {
+    fn take() -> Result<Self, Error> {
+        let passed = passed_sockets().map_err(Error::Passed)?;
+        Ok(Self(passed.into_iter().map(socket2::Socket::from).collect()))
+    }
+
+    fn tcp(&mut self, address: SocketAddr) -> Option<std::net::TcpListener> {
+        let has = |it: &socket2::Socket| it.local_addr().ok()?.as_socket();
+        let place = self.0.iter().position(|it| has(it) == Some(address))?;
+        Some(self.0.remove(place).into())
+    }
+
+    fn unix(&mut self, path: &Path) -> Option<std::os::unix::net::UnixListener> {
+        let has = |it: &socket2::Socket| it.local_addr().ok()?.as_pathname().map(Path::to_owned);
+        let place = self.0.iter().position(|it| has(it).as_deref() == Some(path))?;
+        Some(std::os::fd::OwnedFd::from(self.0.remove(place)).into())
+    }
+
+    /// A socket that the file does not name is not served, for it could be one that other hosts reach.
+    fn none_left(self) -> Result<(), Error> {
+        let Some(left) = self.0.first() else { return Ok(()) };
+        let address = left.local_addr().map_err(Error::Passed)?;
+        let shown = match (address.as_socket(), address.as_pathname()) {
+            (Some(address), _) => address.to_string(),
+            (None, Some(path)) => path.display().to_string(),
+            (None, None) => "a socket".to_owned(),
+        };
+        Err(Error::Unlisted { shown })
+    }
 }

@@ -73,6 +73,15 @@ pub enum Error {
     /// The certificate.
     #[error("the certificate")]
     Certificate(#[from] tls::Error),
+    /// The sockets of systemd.
+    #[error("taking the sockets of systemd")]
+    Passed(#[source] io::Error),
+    /// systemd passes a socket that is not described.
+    #[error("systemd passes {shown}, at which this station does not listen")]
+    Unlisted {
+        /// Its address.
+        shown: String,
+    },
     /// The Unix socket.
     #[error("listening on {}", path.display())]
     Socket {
@@ -131,14 +140,19 @@ impl Hint for Error {
             Self::Clear { .. } => "move it from `http` to `https`",
             Self::Certificate(error) => return error.hint(),
             Self::Socket { .. } => "does another daemon listen there?",
+            Self::Unlisted { .. } => {
+                "write the address into [listen] of the file, or take it out of the socket unit"
+            }
             Self::Listen { .. } => {
                 "does another program use the port? `--listen 127.0.0.1:0` takes a free one"
             }
             Self::NoDirectory => "set FULLBORE_STATE to a directory that stays",
             Self::Tokens(_) => "docs/howto/station.md shows such a file",
-            Self::File { .. } | Self::Twice { .. } | Self::Member { .. } | Self::Start(_) => {
-                return None;
-            }
+            Self::File { .. }
+            | Self::Twice { .. }
+            | Self::Member { .. }
+            | Self::Passed(_)
+            | Self::Start(_) => return None,
         }))
     }
 }
