@@ -20,7 +20,6 @@ pub mod config;
 pub mod http;
 pub mod jobs;
 pub mod net;
-pub mod systemd;
 pub mod recorder;
 mod reload;
 pub mod schedules;
@@ -28,6 +27,7 @@ mod serve;
 pub mod settings;
 pub mod station_file;
 pub mod status;
+pub mod systemd;
 
 pub use config::Config;
 pub use reload::Reloaded;

@@ -59,7 +59,9 @@ pub struct Ready {
 #[non_exhaustive]
 pub enum Error {
     /// The address can be reached from other hosts, and there is no token.
-    #[error("{address}: other hosts reach this address, and there is no token by which a client could prove who it is")]
+    #[error(
+        "{address}: other hosts reach this address, and there is no token by which a client could prove who it is"
+    )]
     Open {
         /// The address.
         address: SocketAddr,
@@ -192,7 +194,8 @@ pub fn serve(config: &Config, stop: &StopHandle, mut tell: impl FnMut(&Told)) ->
     }
     schedules.keep().map_err(Error::Start)?;
     let (followed, members) = (recorders.clone(), config.members.clone());
-    let news = status::keep(&members, recorders.clone(), jobs.clone(), schedules.clone(), alerts.clone());
+    let news =
+        status::keep(&members, recorders.clone(), jobs.clone(), schedules.clone(), alerts.clone());
     let news = news.map_err(Error::Start)?;
     let mut sessions = Sessions::open(&state.join("sessions.json"));
     let path = state.join("sessions.json");
@@ -201,7 +204,15 @@ pub fn serve(config: &Config, stop: &StopHandle, mut tell: impl FnMut(&Told)) ->
     kept.map_err(|source| Error::File { path, what, source })?;
     let (base, audit) = (bound.base(), state.join("audit.log"));
     let station = Arc::new(Station::new(
-        members, recorders, jobs, schedules.clone(), news.clone(), current.clone(), sessions, base, audit,
+        members,
+        recorders,
+        jobs,
+        schedules.clone(),
+        news.clone(),
+        current.clone(),
+        sessions,
+        base,
+        audit,
     ));
     let login_url = bound.has_web().then(|| station.login_url()).transpose();
     let login_url = login_url.map_err(Error::Start)?;

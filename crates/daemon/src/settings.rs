@@ -178,9 +178,15 @@ mod tests {
         let error = settings.endpoints(&request(&["input:x"])).unwrap_err().to_string();
         assert_eq!(error, "source: there is no input `x`; there are vlbi");
         settings.inputs_only = true;
-        assert!(matches!(settings.endpoints(&request(&["udp://:3"])), Err(InputError::Only { .. })));
+        assert!(matches!(
+            settings.endpoints(&request(&["udp://:3"])),
+            Err(InputError::Only { .. })
+        ));
         settings.inputs.insert("all".to_owned(), vec!["udp://:1".to_owned(); MOST_SOURCES + 1]);
-        assert!(matches!(settings.endpoints(&request(&["input:all"])), Err(InputError::Many { .. })));
+        assert!(matches!(
+            settings.endpoints(&request(&["input:all"])),
+            Err(InputError::Many { .. })
+        ));
     }
 
     #[test]

@@ -167,7 +167,8 @@ mod tests {
                 let mut body = vec![0; length];
                 reader.read_exact(&mut body).unwrap();
                 bodies.push(String::from_utf8(body).unwrap());
-                let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+                let answer =
+                    format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
                 reader.get_mut().write_all(answer.as_bytes()).unwrap();
             }
             bodies

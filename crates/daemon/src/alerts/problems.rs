@@ -41,7 +41,11 @@ pub fn of(status: &Status) -> Vec<Problem> {
         if !recording.life.is_active() {
             if let Some(complaint) = &recording.life.complaint {
                 let name = name_of(recording);
-                add(Kind::Recorder, &recording.id.to_string(), format!("{name}: {}", complaint.error));
+                add(
+                    Kind::Recorder,
+                    &recording.id.to_string(),
+                    format!("{name}: {}", complaint.error),
+                );
             }
             continue;
         }

@@ -54,7 +54,9 @@ impl Tracker {
                 Some(told) => {
                     told.seen = now;
                     told.problem = problem;
-                    if repeat.is_some_and(|repeat| now.saturating_duration_since(told.told) >= repeat) {
+                    if repeat
+                        .is_some_and(|repeat| now.saturating_duration_since(told.told) >= repeat)
+                    {
                         told.told = now;
                         changes.push((Change::Lasts, told.problem.clone()));
                     }

@@ -3,10 +3,10 @@
 use std::sync::{Arc, PoisonError};
 use std::time::{Instant, SystemTime};
 
-use axum::{Extension, Json};
 use axum::extract::State;
 use axum::http::header::SET_COOKIE;
 use axum::http::{HeaderName, StatusCode};
+use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

@@ -135,7 +135,8 @@ impl Entrance {
         drop(table);
         // A permit: the other connection finds it, even if it does not wait for it yet.
         instead_of.inspect(|victim| victim.notify_one());
-        let counted = Counted { stream, _place: Place { connections: self.connections.clone(), id } };
+        let counted =
+            Counted { stream, _place: Place { connections: self.connections.clone(), id } };
         let entrance = self.clone();
         tokio::spawn(async move {
             tokio::select! {

@@ -117,7 +117,8 @@ mod tests {
     fn another_address_is_named_by_itself_or_by_the_names_of_the_file() {
         let names = ["Station.example.org".to_owned()];
         let open = peer("192.0.2.1:443", true);
-        for host in ["192.0.2.1", "192.0.2.1:443", "station.example.org", "STATION.example.org:443"] {
+        for host in ["192.0.2.1", "192.0.2.1:443", "station.example.org", "STATION.example.org:443"]
+        {
             assert!(open.is_named(host, &names), "{host}");
         }
         for other in ["localhost", "192.0.2.2", "evil.example", "station.example.org:80"] {

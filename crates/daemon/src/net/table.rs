@@ -31,9 +31,7 @@ impl Origin {
         Self::Address(match address.to_canonical() {
             IpAddr::V4(address) => IpAddr::V4(address),
             IpAddr::V6(address) if address.is_loopback() => IpAddr::V6(address),
-            IpAddr::V6(address) => {
-                IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (!0 << 64)))
-            }
+            IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (!0 << 64))),
         })
     }
 }
@@ -215,7 +213,8 @@ mod tests {
     #[test]
     fn the_connection_that_waits_longest_goes() {
         let mut table = Table::new(Limits { total: 3, each: 3 });
-        let ids: Vec<u64> = "abc".chars().map(|it| table.admit(origin(1), it).unwrap().id).collect();
+        let ids: Vec<u64> =
+            "abc".chars().map(|it| table.admit(origin(1), it).unwrap().id).collect();
         table.serves(ids[0]);
         table.waits(ids[0]);
         assert_eq!(table.admit(origin(2), 'd').unwrap().instead_of, Some('b'));

@@ -154,7 +154,9 @@ fn read(source: &Source) -> Result<Arc<CertifiedKey>, Error> {
     let key_der = PrivateKeyDer::from_pem_slice(&bounded(&key)?)
         .map_err(|_| content(&key, "it has no private key".to_owned()))?;
     let both = CertifiedKey::from_der(chain, key_der, &provider());
-    let both = both.map_err(|error| content(&key, format!("it is not usable with the certificate: {error}")))?;
+    let both = both.map_err(|error| {
+        content(&key, format!("it is not usable with the certificate: {error}"))
+    })?;
     Ok(Arc::new(both))
 }
 

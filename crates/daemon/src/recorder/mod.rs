@@ -216,11 +216,7 @@ impl Recorders {
         Ok(())
     }
 
-    fn launch_in(
-        &self,
-        folder: &Folder,
-        words: &[String],
-    ) -> io::Result<(Child, Identity, File)> {
+    fn launch_in(&self, folder: &Folder, words: &[String]) -> io::Result<(Child, Identity, File)> {
         let output = folder.open_to_read()?;
         let mut command = Command::new(&self.0.program);
         command.args(words).stdin(Stdio::null());

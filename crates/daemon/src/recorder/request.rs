@@ -161,8 +161,9 @@ impl StartRequest {
 
     /// The options that are texts.
     fn texts(&self) -> Vec<(&'static str, &str)> {
-        let Self { start, until, duration, bytes, buffer, chunk, redundancy, station, lead, .. } =
-            self;
+        let Self {
+            start, until, duration, bytes, buffer, chunk, redundancy, station, lead, ..
+        } = self;
         let all = [
             ("start", start),
             ("until", until),
@@ -210,7 +211,8 @@ mod tests {
             ..StartRequest::default()
         };
         let words = of_schedule.words("/m0", &["udp://:1".to_owned()], Some("/x/scans")).join(" ");
-        let expected = "record --json --store=/m0 --session=s --schedule=/x/scans --lead=2s -- udp://:1";
+        let expected =
+            "record --json --store=/m0 --session=s --schedule=/x/scans --lead=2s -- udp://:1";
         assert_eq!(words, expected);
     }
 
@@ -219,7 +221,10 @@ mod tests {
         for (wrong, why) in [
             (r#"{"source":[],"session":"s","scan":"a"}"#, "0 sources"),
             (r#"{"source":["udp://:1"],"session":"s","scan":"a","schedule":"x"}"#, "schedule: "),
-            (r#"{"source":["file:/etc/shadow"],"session":"s","scan":"a"}"#, "is not one of input:, udp://"),
+            (
+                r#"{"source":["file:/etc/shadow"],"session":"s","scan":"a"}"#,
+                "is not one of input:, udp://",
+            ),
             (r#"{"source":["device:/dev/sda"],"session":"s","scan":"a"}"#, "is not one of"),
             (r#"{"source":["-"],"session":"s","scan":"a"}"#, "is not one of"),
             (r#"{"source":["--to=x"],"session":"s","scan":"a"}"#, "is not one of"),

@@ -191,7 +191,9 @@ pub enum Error {
     #[error(transparent)]
     Input(#[from] InputError),
     /// It runs with other options.
-    #[error("schedule {name} runs with other options, and only its scans can be replaced meanwhile")]
+    #[error(
+        "schedule {name} runs with other options, and only its scans can be replaced meanwhile"
+    )]
     Differs {
         /// Its name.
         name: String,
@@ -259,7 +261,11 @@ impl Schedules {
         std::fs::create_dir_all(&folder)?;
         let mut known = BTreeMap::new();
         for (name, folder) in Folder::all(&folder)? {
-            match folder.read().map_err(at("reading it")).and_then(|(wanted, text)| taken(wanted, &text)) {
+            match folder
+                .read()
+                .map_err(at("reading it"))
+                .and_then(|(wanted, text)| taken(wanted, &text))
+            {
                 Ok(one) => drop(known.insert(name, one)),
                 Err(error) => {
                     tracing::error!(schedule = name, error = %with_causes(&error), "a schedule is not recorded");
@@ -281,7 +287,13 @@ impl Schedules {
     }
 
     /// Takes a schedule, or other scans of one that is there. Returns true if it is new.
-    pub fn put(&self, name: &str, options: Options, text: &str, of_file: bool) -> Result<bool, Error> {
+    pub fn put(
+        &self,
+        name: &str,
+        options: Options,
+        text: &str,
+        of_file: bool,
+    ) -> Result<bool, Error> {
         let name = name.parse::<Name>()?.to_string();
         options.check()?;
         let request = StartRequest { source: options.source.clone(), ..StartRequest::default() };
@@ -357,7 +369,9 @@ impl Schedules {
             .lock()
             .iter()
             .filter(|(name, it)| {
-                it.wanted.of_file && !it.wanted.cancelled && !listed.iter().any(|one| one.name == **name)
+                it.wanted.of_file
+                    && !it.wanted.cancelled
+                    && !listed.iter().any(|one| one.name == **name)
             })
             .map(|(name, _)| name.clone())
             .collect();
@@ -403,7 +417,8 @@ impl Schedules {
             (_, true) => State::Cancelled,
             (false, false) => State::Starting,
         };
-        let died = newest.as_ref().and_then(|it| it.life.complaint.as_ref()).map(|it| it.error.clone());
+        let died =
+            newest.as_ref().and_then(|it| it.life.complaint.as_ref()).map(|it| it.error.clone());
         let problem = one.problem.clone().or(died).filter(|_| state == State::Starting);
         Scheduled {
             name: name.to_owned(),
@@ -509,7 +524,10 @@ pub fn read_bounded(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     std::fs::File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
     match bytes.len() as u64 > most {
-        true => Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it is larger than {most} bytes"))),
+        true => Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("it is larger than {most} bytes"),
+        )),
         false => Ok(bytes),
     }
 }

@@ -163,13 +163,19 @@ fn a_wrong_schedule_is_refused() {
     let daemon = station.daemon();
     let put = |name: &str, options: Options, text: &str| daemon.put(name, options, text, false);
     assert!(matches!(put("../x", options(), &scans(1)), Err(Error::Name(_))));
-    assert!(matches!(put("a", Options { source: vec![], ..options() }, &scans(1)), Err(Error::Request(_))));
+    assert!(matches!(
+        put("a", Options { source: vec![], ..options() }, &scans(1)),
+        Err(Error::Request(_))
+    ));
     let input = Options { source: vec!["input:x".into()], ..options() };
     assert!(matches!(put("a", input, &scans(1)), Err(Error::Input(_))));
     let file = Options { source: vec!["file:/etc/passwd".into()], ..options() };
     assert!(matches!(put("a", file, &scans(1)), Err(Error::Request(_))));
     assert!(matches!(put("a", options(), "nonsense"), Err(Error::Scans(_))));
-    assert!(matches!(put("a", Options { session: None, ..options() }, &scans(1)), Err(Error::NoSession)));
+    assert!(matches!(
+        put("a", Options { session: None, ..options() }, &scans(1)),
+        Err(Error::NoSession)
+    ));
     let past = "scan,start,duration\na,2001-01-01T00:00:00Z,40s\n";
     assert!(matches!(put("a", options(), past), Err(Error::Past { .. })));
     assert!(daemon.all().is_empty() && daemon.get("a").is_err());

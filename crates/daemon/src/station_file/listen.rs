@@ -36,7 +36,11 @@ pub(super) fn listen(keys: &Keys<'_>, directory: &Path, settings: &mut Settings)
         for key in ["unix-mode", "unix-role"] {
             if keys.has(key) {
                 let line = keys.line_of(key);
-                keys.fault(line, format!("`{key}` is for the socket of `unix`, which is missing"), "");
+                keys.fault(
+                    line,
+                    format!("`{key}` is for the socket of `unix`, which is missing"),
+                    "",
+                );
             }
         }
     }
@@ -66,7 +70,11 @@ pub(super) fn check(keys: &Keys<'_>, listen: &Listen, settings: &Settings) {
 fn addresses(keys: &Keys<'_>, key: &'static str) -> Vec<Given<SocketAddr>> {
     let given = keys.texts(key);
     if given.len() > MOST_ADDRESSES {
-        keys.fault(keys.line_of(key), format!("`{key}` has more than {MOST_ADDRESSES} addresses"), "");
+        keys.fault(
+            keys.line_of(key),
+            format!("`{key}` has more than {MOST_ADDRESSES} addresses"),
+            "",
+        );
     }
     let mut addresses: Vec<Given<SocketAddr>> = Vec::new();
     for Given { value, line } in given {

@@ -154,8 +154,7 @@ impl StationFile {
             return Err(Error::Long { path: path.to_owned() });
         }
         let text = fs::read_to_string(path).map_err(read)?;
-        Self::parse(path, &text)
-            .map_err(|faults| Error::Faults { path: path.to_owned(), faults })
+        Self::parse(path, &text).map_err(|faults| Error::Faults { path: path.to_owned(), faults })
     }
 
     /// Reads a text, as the content of this file.

@@ -182,7 +182,11 @@ impl<'a> Keys<'a> {
         let (line, value) = self.take(key)?;
         let table = value.as_table();
         if table.is_none() {
-            self.reader.fault(line, format!("`{key}` is a table"), &format!("begin it with {name}"));
+            self.reader.fault(
+                line,
+                format!("`{key}` is a table"),
+                &format!("begin it with {name}"),
+            );
         }
         Some(Keys::new(self.reader, name, line, table?))
     }

@@ -50,7 +50,11 @@ pub(super) fn members(keys: &Keys<'_>, directory: &Path) -> Vec<PathBuf> {
                 .map(|error| with_causes(&error))
         };
         if let Some(what) = what {
-            store.fault(line, what, "a member is a directory that the daemon can write, one on each disk");
+            store.fault(
+                line,
+                what,
+                "a member is a directory that the daemon can write, one on each disk",
+            );
         }
         members.push(path);
     }
@@ -87,7 +91,8 @@ pub(super) fn tokens(keys: &Keys<'_>, settings: &mut Settings) {
         if let (Some(name), Some(role), Some(hash)) = (name, role, hash)
             && !settings.tokens.add(&name.value, role.value, hash.value)
         {
-            let what = format!("the token `{}` is given twice, or has the secret of another", name.value);
+            let what =
+                format!("the token `{}` is given twice, or has the secret of another", name.value);
             token.fault(name.line, what, "");
         }
         token.finish();
@@ -107,7 +112,11 @@ pub(super) fn users(keys: &Keys<'_>, settings: &mut Settings) {
             && uid.is_none()
         {
             let what = format!("this host has no user `{}`", short(value));
-            user.fault(*line, what, "`name` is a login of /etc/passwd; for other users give `uid` too");
+            user.fault(
+                *line,
+                what,
+                "`name` is a login of /etc/passwd; for other users give `uid` too",
+            );
         }
         if let (Some(named), Some(role), Some(uid)) = (named, role, uid) {
             match settings.users.iter().any(|it| it.uid == uid) {
@@ -135,7 +144,11 @@ pub(super) fn inputs(keys: &Keys<'_>, settings: &mut Settings) {
         let given = input.texts("endpoints");
         if given.is_empty() || given.len() > MOST_SOURCES {
             let what = format!("`endpoints` has 1 to {MOST_SOURCES} endpoints");
-            input.fault(input.line_of("endpoints"), what, "write \"udp://0.0.0.0:46220?format=vdif\"");
+            input.fault(
+                input.line_of("endpoints"),
+                what,
+                "write \"udp://0.0.0.0:46220?format=vdif\"",
+            );
         }
         for Given { value, line } in &given {
             if let Err((what, advice)) = endpoint(value) {
@@ -181,7 +194,11 @@ pub(super) fn schedules(
         let station = table.text("station").map(|it| it.value);
         let text = |key| table.text(key).map(|it| it.value);
         let options = Options {
-            source: table.texts("input").into_iter().map(|it| INPUT.to_owned() + &it.value).collect(),
+            source: table
+                .texts("input")
+                .into_iter()
+                .map(|it| INPUT.to_owned() + &it.value)
+                .collect(),
             session: text("session"),
             station: station.clone(),
             lead: text("lead"),
@@ -191,7 +208,11 @@ pub(super) fn schedules(
         };
         let line = table.line_of("input");
         if options.source.is_empty() {
-            table.fault(line, "`input` names the inputs of the schedule", "it is the name of an [[input]]");
+            table.fault(
+                line,
+                "`input` names the inputs of the schedule",
+                "it is the name of an [[input]]",
+            );
         }
         let request = StartRequest { source: options.source.clone(), ..StartRequest::default() };
         if let Err(error) = settings.endpoints(&request) {
@@ -286,7 +307,9 @@ fn target(table: &Keys<'_>, directory: &Path) -> Option<Target> {
             let is_program = program.is_file() && words[0].contains('/');
             if !is_program || words.len() > MOST_WORDS {
                 let what = format!("`command`: {} is no program", short(&words[0]));
-                let advice = format!("write its path and up to {MOST_WORDS} words: [\"/usr/bin/mail\", \"-s\"]");
+                let advice = format!(
+                    "write its path and up to {MOST_WORDS} words: [\"/usr/bin/mail\", \"-s\"]"
+                );
                 table.fault(line, what, &advice);
             }
             Some(Target::Command { program, words: words[1..].to_vec() })

@@ -95,7 +95,10 @@ fn a_whole_file_is_read() {
     assert_eq!(settings.users.iter().map(|it| it.uid).collect::<Vec<_>>(), [0, 4_000_000]);
     assert_eq!(settings.inputs["vlbi"].len(), 2);
     let schedule = &file.schedules[0];
-    assert_eq!((schedule.options.source.as_slice(), schedule.options.lead.as_deref()), (["input:vlbi".to_owned()].as_slice(), Some("3s")));
+    assert_eq!(
+        (schedule.options.source.as_slice(), schedule.options.lead.as_deref()),
+        (["input:vlbi".to_owned()].as_slice(), Some("3s"))
+    );
     assert_eq!(file.alerts.len(), 2);
     assert_eq!(file.alerts[1].on.len(), crate::alerts::Kind::ALL.len());
     let summary = file.summary();
@@ -174,7 +177,10 @@ fn all_mistakes_are_told_at_once() {
     assert!(faults.len() >= 4, "{faults:?}");
     assert!(faults.windows(2).all(|two| two[0].line <= two[1].line));
     let shown = shown(Path::new("station.toml"), &faults);
-    assert!(shown.starts_with("station.toml, line 3: ") && shown.contains("\n  there are "), "{shown}");
+    assert!(
+        shown.starts_with("station.toml, line 3: ") && shown.contains("\n  there are "),
+        "{shown}"
+    );
 }
 
 #[test]
@@ -200,8 +206,9 @@ fn the_example_is_right_but_for_its_paths() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/station.toml");
     let faults = StationFile::parse(&example, &fs::read_to_string(&example).unwrap()).unwrap_err();
     for fault in &faults {
-        let is_of_host = ["/mnt/", "/etc/", "/run/", "/usr/"].iter().any(|it| fault.what.contains(it))
-            || fault.what.contains("this host has no user");
+        let is_of_host =
+            ["/mnt/", "/etc/", "/run/", "/usr/"].iter().any(|it| fault.what.contains(it))
+                || fault.what.contains("this host has no user");
         assert!(is_of_host, "{fault:?}");
     }
 }

@@ -54,7 +54,13 @@ impl Movement {
     }
 
     /// Notes a mark. `works`: it should change.
-    fn stands(&mut self, now: Instant, key: &(Uuid, Option<String>), mark: u64, works: bool) -> bool {
+    fn stands(
+        &mut self,
+        now: Instant,
+        key: &(Uuid, Option<String>),
+        mark: u64,
+        works: bool,
+    ) -> bool {
         let Some(moved) = self.0.get_mut(key) else {
             self.0.insert(key.clone(), Moved { mark, at: now, has_moved: false });
             return false;
