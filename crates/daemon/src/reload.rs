@@ -60,7 +60,7 @@ impl Reloading {
                 return Reloaded { problems: vec![with_causes(&error)], ..Reloaded::default() };
             }
         };
-        let mut problems = Vec::new();
+        let mut problems: Vec<String> = file.warnings.iter().map(ToString::to_string).collect();
         self.settings.set(file.settings.clone());
         self.entrance.limit(file.settings.limits, file.settings.patience);
         let mut sessions = self.station.sessions.lock().unwrap_or_else(PoisonError::into_inner);

@@ -189,7 +189,8 @@ pub fn serve(config: &Config, stop: &StopHandle, mut tell: impl FnMut(&Told)) ->
     let schedules = schedules.map_err(|source| Error::File { path: folder, what, source })?;
     let mut problems = Vec::new();
     if let Some(file) = &config.station {
-        problems = schedules.take_over(&file.schedules);
+        problems = file.warnings.iter().map(ToString::to_string).collect();
+        problems.extend(schedules.take_over(&file.schedules));
         alerts.set(&file.alerts).map_err(Error::Start)?;
     }
     schedules.keep().map_err(Error::Start)?;

@@ -141,15 +141,15 @@ fn members(args: &Args) -> anyhow::Result<Vec<PathBuf>> {
 /// Tells what is wrong in a file.
 fn check(file: &Path, output: Output) -> anyhow::Result<ExitCode> {
     let (describes, faults) = match StationFile::read(file) {
-        Ok(station) => (Some(station.summary()), Vec::new()),
+        Ok(station) => (Some(station.summary()), station.warnings),
         Err(station_file::Error::Faults { faults, .. }) => (None, faults),
         Err(error) => return Err(explained(error)),
     };
     let good = faults.is_empty();
     let told = CheckJson { file, good, faults: &faults, describes: describes.clone() };
     output.tell(&told, || match &describes {
-        Some(of) => format!("{}: good: {}\n", file.display(), in_words(of)),
-        None => station_file::shown(file, &faults) + "\n",
+        Some(of) if good => format!("{}: good: {}\n", file.display(), in_words(of)),
+        _ => station_file::shown(file, &faults) + "\n",
     })?;
     Ok(ExitCode::from(if good { output::GOOD } else { output::FOUND }))
 }

@@ -3,7 +3,6 @@
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -51,9 +50,8 @@ fn post(url: &str, body: Vec<u8>, timeout: Duration) -> Result<(), String> {
 }
 
 fn client(timeout: Duration) -> Result<reqwest::Client, reqwest::Error> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
     // One that is installed already is as good.
-    let _ = rustls::crypto::CryptoProvider::install_default(Arc::unwrap_or_clone(provider));
+    let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder()
         .timeout(timeout)
         .redirect(reqwest::redirect::Policy::none())

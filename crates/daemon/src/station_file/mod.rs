@@ -50,6 +50,8 @@ pub struct StationFile {
     pub schedules: Vec<FileSchedule>,
     /// Who is told about problems.
     pub alerts: Vec<Alert>,
+    /// What is wrong, and does not keep the station from being served.
+    pub warnings: Vec<Fault>,
 }
 
 /// Where a station listens.
@@ -171,7 +173,9 @@ impl StationFile {
             false => None,
         };
         match (reader.faults(), file) {
-            (faults, Some(file)) if faults.is_empty() => Ok(file),
+            (warnings, Some(file)) if warnings.iter().all(|it| it.warning) => {
+                Ok(Self { warnings, ..file })
+            }
             (faults, _) => Err(faults),
         }
     }
@@ -191,7 +195,15 @@ impl StationFile {
         let schedules = sections::schedules(&keys, &directory, &settings);
         let alerts = sections::alerts(&keys, &directory);
         keys.finish();
-        Self { path: path.to_owned(), members, listen, settings, schedules, alerts }
+        Self {
+            path: path.to_owned(),
+            members,
+            listen,
+            settings,
+            schedules,
+            alerts,
+            warnings: Vec::new(),
+        }
     }
 
     /// What it describes, in numbers.

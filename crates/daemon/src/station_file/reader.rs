@@ -15,6 +15,8 @@ pub struct Fault {
     pub line: usize,
     /// What is wrong.
     pub what: String,
+    /// True if the station can be served all the same, such as with a disk that is not mounted.
+    pub warning: bool,
     /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
@@ -22,7 +24,8 @@ pub struct Fault {
 
 impl Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}", self.line, self.what)
+        let kind = if self.warning { "warning: " } else { "" };
+        write!(f, "line {}: {kind}{}", self.line, self.what)
     }
 }
 
@@ -46,8 +49,12 @@ impl<'t> Reader<'t> {
 
     /// Notes something that is wrong.
     pub fn fault(&self, line: usize, what: impl Into<String>, advice: &str) {
+        self.note(line, what.into(), advice, false);
+    }
+
+    fn note(&self, line: usize, what: String, advice: &str, warning: bool) {
         let advice = Some(advice.to_owned()).filter(|it| !it.is_empty());
-        self.faults.borrow_mut().push(Fault { line, what: what.into(), advice });
+        self.faults.borrow_mut().push(Fault { line, what, warning, advice });
     }
 
     /// The line of a byte.
@@ -224,6 +231,11 @@ impl<'a> Keys<'a> {
     /// Notes something that is wrong in the table.
     pub fn fault(&self, line: usize, what: impl Into<String>, advice: &str) {
         self.reader.fault(line, what, advice);
+    }
+
+    /// Notes something with which the station can be served all the same.
+    pub fn warn(&self, line: usize, what: impl Into<String>, advice: &str) {
+        self.reader.note(line, what.into(), advice, true);
     }
 
     /// Refuses keys that nothing has read. To be called when all are read.

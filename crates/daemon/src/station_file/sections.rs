@@ -10,6 +10,7 @@ use fullbore_core::hint::{Hint, with_causes};
 use fullbore_core::name::Name;
 use fullbore_core::schedule::{LARGEST, Schedule};
 use fullbore_recording::RecordingOptions;
+use rustix::fs::{Access, access};
 
 use super::listen::short;
 use super::reader::{Given, Keys};
@@ -40,17 +41,15 @@ pub(super) fn members(keys: &Keys<'_>, directory: &Path) -> Vec<PathBuf> {
     let mut members = Vec::new();
     for Given { value, line } in given {
         let path = directory.join(&value);
-        let what = if value.contains(',') {
-            Some(format!("`members`: {}: the path of a member has no comma", short(&value)))
+        if value.contains(',') {
+            let what = format!("`members`: {}: the path of a member has no comma", short(&value));
+            store.fault(line, what, "");
         } else if members.contains(&path) {
-            Some(format!("`members` has {} twice", path.display()))
-        } else {
-            fullbore_recording::store::check_to_write(std::slice::from_ref(&path))
-                .err()
-                .map(|error| with_causes(&error))
-        };
-        if let Some(what) = what {
-            store.fault(
+            store.fault(line, format!("`members` has {} twice", path.display()), "");
+        } else if let Err(error) = access(&path, Access::WRITE_OK) {
+            // A disk that has failed does not keep the others from recording.
+            let what = format!("`members`: {}: {}", path.display(), std::io::Error::from(error));
+            store.warn(
                 line,
                 what,
                 "a member is a directory that the daemon can write, one on each disk",
@@ -262,7 +261,9 @@ pub(super) fn alerts(keys: &Keys<'_>, directory: &Path) -> Vec<Alert> {
         let mut on = BTreeSet::new();
         for Given { value, line } in table.texts("on") {
             match Kind::ALL.iter().find(|it| it.as_str() == value) {
-                Some(kind) => drop(on.insert(*kind)),
+                Some(kind) => {
+                    on.insert(*kind);
+                }
                 None => {
                     let all: Vec<&str> = Kind::ALL.iter().map(|it| it.as_str()).collect();
                     let what = format!("`on`: there is no problem `{}`", short(&value));

@@ -114,7 +114,6 @@ fn a_small_file_listens_on_loopback() {
 
 /// Each mistake, its line, and a part of what is said.
 const MISTAKES: &[(&str, &str, &str)] = &[
-    ("members = \"disk0\"", "members = \"disk9\"", "disk9"),
     ("members = \"disk0\"", "members = [\"disk0\", \"disk0\"]", "twice"),
     ("members = \"disk0\"", "members = 7", "is a text in quotes, or a list"),
     ("\"127.0.0.1:8480\"", "\"192.0.2.1:8480\"", "nothing is encrypted"),
@@ -164,6 +163,14 @@ fn each_mistake_is_told_with_its_line() {
         // A key that is missing is told at its table, a few lines before.
         assert!(fault.line.abs_diff(line) <= 7, "{wrong}: {fault:?}, not in line {line}");
     }
+}
+
+#[test]
+fn a_disk_that_is_not_there_is_a_warning() {
+    let file = parse(&place(), &whole().replace("\"disk0\"", "[\"disk0\", \"disk9\"]")).unwrap();
+    let [warning] = file.warnings.as_slice() else { panic!("{:?}", file.warnings) };
+    assert!(warning.warning && warning.line == 3 && warning.what.contains("disk9"));
+    assert_eq!(file.members.len(), 2);
 }
 
 #[test]
