@@ -50,6 +50,7 @@ impl Tracker {
         let mut changes = Vec::new();
         for problem in problems {
             let key = (problem.kind, problem.subject.clone());
+            let is_full = self.0.len() >= MOST_PROBLEMS;
             match self.0.get_mut(&key) {
                 Some(told) => {
                     told.seen = now;
@@ -61,7 +62,7 @@ impl Tracker {
                         changes.push((Change::Lasts, told.problem.clone()));
                     }
                 }
-                None if self.0.len() < MOST_PROBLEMS => {
+                None if !is_full => {
                     changes.push((Change::Begins, problem.clone()));
                     self.0.insert(key, Told { problem, told: now, seen: now });
                 }
