@@ -11,7 +11,7 @@ import signal
 import socket
 import ssl
 import subprocess
-import sys
+import tempfile
 import threading
 import time
 from datetime import datetime, timedelta, timezone
@@ -219,42 +219,47 @@ class UnixConnection(http.client.HTTPConnection):
         self.sock.connect(str(self.path))
 
 
-AS_USER = """
-import http.client, socket, sys
-connection = http.client.HTTPConnection("station")
-connection.sock = socket.socket(socket.AF_UNIX)
-connection.sock.connect(sys.argv[1])
-connection.request(sys.argv[2], sys.argv[3])
-answer = connection.getresponse()
-print(answer.status, answer.read().decode())
-"""
+def as_user(uid, path, method, route):
+    """The status of a request that a process of another user makes."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setgroups([])
+        os.setgid(uid)
+        os.setuid(uid)
+        connection = UnixConnection(path)
+        connection.request(method, route)
+        os.write(write, str(connection.getresponse().status).encode())
+        os._exit(0)
+    os.close(write)
+    os.waitpid(child, 0)
+    with open(read) as told:
+        return int(told.read())
 
 
 def test_the_kernel_says_who_uses_the_unix_socket(store, tmp_path):
-    path = tmp_path / "s"
-    text = f'[listen]\nunix = "{path}"\nunix-mode = "0666"\nunix-role = "viewer"\n[[user]]\nname = "daemon"\nrole = "operator"\n'
-    with Described(store, tmp_path / "state", text, listen=False, tokens=()) as station:
-        assert station.told["address"] is None and station.told["urls"] == [f"unix:{path}"]
-        station.connect = lambda: UnixConnection(path)
-        told = station.ask("GET", "/api/v1/session", role=None).json
-        assert told == {"name": f"uid-{os.getuid()}", "role": "admin", "csrf": None}
-        if os.getuid() == 0:
-            for directory in (tmp_path, *list(tmp_path.parents)[:3]):
-                directory.chmod(directory.stat().st_mode | 0o011)
-
-            def as_user(user, method, route):
-                words = [sys.executable, "-c", AS_USER, path, method, route]
-                done = subprocess.run(list(map(str, words)), user=user, capture_output=True, text=True, timeout=PATIENCE)
-                assert done.returncode == 0, done.stderr
-                return int(done.stdout.split()[0])
-
-            assert as_user(65534, "GET", "/api/v1/status") == 200
-            assert as_user(65534, "DELETE", "/api/v1/jobs/01990000-0000-7000-8000-000000000000") == 403
-            assert as_user("daemon", "DELETE", "/api/v1/jobs/01990000-0000-7000-8000-000000000000") == 404
-            assert as_user("daemon", "DELETE", "/api/v1/scans/test_none") == 403
-            (log,) = tmp_path.glob("state/station/*/audit.log")
-            assert [json.loads(line)["who"] for line in log.read_text().splitlines()] == ["uid-65534", "daemon", "daemon"]
-    assert not path.exists()
+    daemon, nobody, job = 1, 65534, "/api/v1/jobs/01990000-0000-7000-8000-000000000000"
+    with tempfile.TemporaryDirectory(prefix="fullbore-") as place:
+        os.chmod(place, 0o755)
+        path = f"{place}/s"
+        text = f'[listen]\nunix = "{path}"\nunix-mode = "0666"\nunix-role = "viewer"\n'
+        text += f'[[user]]\nname = "someone"\nuid = {daemon}\nrole = "operator"\n'
+        with Described(store, tmp_path / "state", text, listen=False) as station:
+            assert station.told["address"] is None and station.told["urls"] == [f"unix:{path}"]
+            assert station.told["login"] is None
+            station.connect = lambda: UnixConnection(path)
+            told = station.ask("GET", "/api/v1/session", role=None).json
+            assert told == {"name": f"uid-{os.getuid()}", "role": "admin", "csrf": None}
+            assert station.ask("GET", "/api/v1/session", role="viewer").json["role"] == "viewer"
+            if os.getuid() == 0:
+                assert as_user(nobody, path, "GET", "/api/v1/status") == 200
+                assert as_user(nobody, path, "DELETE", job) == 403
+                assert as_user(daemon, path, "DELETE", job) == 404
+                assert as_user(daemon, path, "DELETE", "/api/v1/scans/test_none") == 403
+                (log,) = tmp_path.glob("state/station/*/audit.log")
+                names = [json.loads(line)["who"] for line in log.read_text().splitlines()]
+                assert names == [f"uid-{nobody}", "someone", "someone"]
+        assert not os.path.exists(path)
 
 
 # --- schedules
@@ -274,7 +279,7 @@ def test_a_schedule_outlives_its_daemon_and_its_recorder(store, tmp_path):
     sender = threading.Thread(target=sending, daemon=True)
     body = {
         "options": {"source": [source], "session": "test", "lead": "1s", "buffer": "64MiB"},
-        "scans": csv(("one", 3, 1.5), ("two", 7, 60), ("far", 3600, 10)),
+        "scans": csv(("one", 2.5, 1), ("two", 5.5, 60), ("far", 3600, 10)),
     }
     state = tmp_path / "state"
     with Station(store, state) as first:
@@ -302,7 +307,7 @@ def test_a_schedule_outlives_its_daemon_and_its_recorder(store, tmp_path):
         assert scans()["test_one"] == "sealed"
         shown = second.ask("GET", "/api/v1/schedules/vgos").json
         assert shown["state"] == "running" and shown["recording"] != recording["id"]
-        # Other scans, and no others options, while it runs.
+        # The scans can be replaced while it runs, and the options cannot.
         replaced = put(second, {**body, "scans": csv(("two", -4, 60), ("new", 1800, 10))})
         assert replaced.status == 200 and [it["scan"] for it in replaced.json["next"]] == ["two", "new"]
         other = {**body, "options": {**body["options"], "lead": "2s"}}
