@@ -144,14 +144,15 @@ pub(super) async fn cancel(
 
 fn problem(error: schedules::Error) -> Problem {
     use schedules::Error::{
-        Differs, Folder, Input, Many, Name, NoSession, Past, Recorder, Request, Scans, Unknown,
+        Differs, Ends, Folder, Input, Many, Name, NoSession, Past, Recorder, Request, Scans,
+        Unknown,
     };
     let (advice, detail) = (error.hint().map(|it| it.into_owned()), with_causes(&error));
     let told = match error {
         Name(_) | Scans(_) | NoSession | Past { .. } | Request(_) | Input(_) => {
             Problem::bad_request(detail)
         }
-        Many | Differs { .. } => Problem::new(StatusCode::CONFLICT, detail),
+        Many | Differs { .. } | Ends { .. } => Problem::new(StatusCode::CONFLICT, detail),
         Unknown { .. } => Problem::not_found(detail),
         Recorder(error) => return error.into(),
         Folder { .. } => Problem::internal(&error),

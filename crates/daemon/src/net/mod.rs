@@ -97,15 +97,24 @@ impl Entrance {
                 Listener::Unix(listener) => self.unix(listener.accept().await.map(|it| it.0)),
             };
             if let Err(error) = accepted {
-                // A client that is gone already, or no descriptor is free.
                 tracing::warn!(%error, "accepting a connection");
-                sleep(AGAIN).await;
+                // No descriptor is free, or no memory. A client that is gone already holds up nobody.
+                if error.kind() != io::ErrorKind::ConnectionAborted {
+                    sleep(AGAIN).await;
+                }
             }
         }
     }
 
     fn tcp(&self, stream: io::Result<TcpStream>, tls: Option<&TlsAcceptor>) -> io::Result<()> {
         let stream = stream?;
+        if let Err(error) = self.let_in(stream, tls) {
+            tracing::debug!(%error, "a client is gone already");
+        }
+        Ok(())
+    }
+
+    fn let_in(&self, stream: TcpStream, tls: Option<&TlsAcceptor>) -> io::Result<()> {
         let socket = socket2::SockRef::from(&stream);
         socket.set_tcp_nodelay(true)?;
         socket.set_tcp_user_timeout(Some(UNREAD))?;
@@ -117,8 +126,10 @@ impl Entrance {
 
     fn unix(&self, stream: io::Result<UnixStream>) -> io::Result<()> {
         let stream = stream?;
-        let peer = Peer::Unix { uid: stream.peer_cred()?.uid() };
-        self.admit(stream, peer, None);
+        match stream.peer_cred() {
+            Ok(credentials) => self.admit(stream, Peer::Unix { uid: credentials.uid() }, None),
+            Err(error) => tracing::debug!(%error, "a client is gone already"),
+        }
         Ok(())
     }
 

@@ -198,6 +198,12 @@ pub enum Error {
         /// Its name.
         name: String,
     },
+    /// It was cancelled, and its recorder still runs.
+    #[error("the recorder of schedule {name} is ending, because it was cancelled")]
+    Ends {
+        /// Its name.
+        name: String,
+    },
     /// Its directory.
     #[error("the directory of the schedule: {what}")]
     Folder {
@@ -217,6 +223,7 @@ impl Hint for Error {
             Self::Scans(error) => error.hint(),
             Self::NoSession => Some("add `session` to the request".into()),
             Self::Differs { .. } => Some("cancel it first; its running scan is sealed then".into()),
+            Self::Ends { .. } => Some("try again when its scan is sealed".into()),
             _ => None,
         }
     }
@@ -242,6 +249,8 @@ struct Known {
     scans: Schedule,
     starts: Starts,
     problem: Option<String>,
+    /// Its recordings come after this one. Earlier ones are those of a schedule of the same name.
+    since: Uuid,
 }
 
 impl Known {
@@ -305,8 +314,11 @@ impl Schedules {
             return Err(Error::Past { end: fresh.end() });
         }
         let mut known = self.lock();
-        let running = self.running(&name);
+        let running = self.0.recorders.of_schedule(&name).filter(|it| it.life.is_active());
         let before = known.get(&name);
+        if running.is_some() && before.is_some_and(|before| before.wanted.cancelled) {
+            return Err(Error::Ends { name });
+        }
         if before.is_none() && known.len() >= MOST_SCHEDULES {
             return Err(Error::Many);
         }
@@ -319,9 +331,14 @@ impl Schedules {
         let is_new = before.is_none();
         let folder = Folder::of(&self.0.folder, &name);
         folder.write(&fresh.wanted, text.as_bytes()).map_err(at("writing it"))?;
-        known.insert(name, fresh);
-        if let Some(recording) = running {
-            self.0.recorders.signal(recording.id, Signal::HUP)?;
+        let since = known.get(&name).filter(|_| running.is_some()).map(|before| before.since);
+        let since = since.unwrap_or_else(Uuid::now_v7);
+        known.insert(name, Known { since, ..fresh });
+        if let Some(recording) = running
+            && let Err(error) = self.0.recorders.signal(recording.id, Signal::HUP)
+        {
+            // It has ended just now, and the next one reads the new scans.
+            tracing::info!(%error, "the recorder does not read the schedule again");
         }
         Ok(is_new)
     }
@@ -333,7 +350,7 @@ impl Schedules {
         one.wanted.cancelled = true;
         let folder = Folder::of(&self.0.folder, name);
         folder.note(&one.wanted).map_err(at("writing it"))?;
-        if let Some(recording) = self.running(name) {
+        if let Some(recording) = self.newest(name, one).filter(|it| it.life.is_active()) {
             self.0.recorders.ask(recording.id, false)?;
         }
         drop(known);
@@ -410,7 +427,7 @@ impl Schedules {
     }
 
     fn shown(&self, name: &str, one: &Known, now: Tai) -> Scheduled {
-        let newest = self.newest(name);
+        let newest = self.newest(name, one);
         let runs = newest.as_ref().is_some_and(|it| it.life.is_active());
         let state = match (runs, one.wanted.cancelled) {
             (true, false) => State::Running,
@@ -439,7 +456,7 @@ impl Schedules {
         let mut known = self.lock();
         let mut done = Vec::new();
         for (name, one) in known.iter_mut() {
-            let newest = self.newest(name);
+            let newest = self.newest(name, one);
             let recorder = match &newest {
                 None => Recorder::None,
                 Some(it) if it.life.is_active() => Recorder::Runs,
@@ -481,14 +498,10 @@ impl Schedules {
         Ok(())
     }
 
-    /// The recording of a schedule that runs.
-    fn running(&self, name: &str) -> Option<Recording> {
-        self.newest(name).filter(|it| it.life.is_active())
-    }
-
     /// The newest recording of a schedule; one that runs before others.
-    fn newest(&self, name: &str) -> Option<Recording> {
-        self.0.recorders.of_schedule(name)
+    fn newest(&self, name: &str, one: &Known) -> Option<Recording> {
+        let newest = self.0.recorders.of_schedule(name);
+        newest.filter(|it| it.life.is_active() || it.id > one.since)
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
@@ -502,8 +515,8 @@ fn taken(wanted: folder::Wanted, text: &[u8]) -> Result<Known, Error> {
         Some(session) => Name::session(session)?,
         None => scans.session_name()?.ok_or(Error::NoSession)?,
     };
-    let (session, starts, problem) = (session.to_string(), Starts::default(), None);
-    Ok(Known { wanted, session, scans, starts, problem })
+    let (session, since) = (session.to_string(), Uuid::nil());
+    Ok(Known { wanted, session, scans, starts: Starts::default(), problem: None, since })
 }
 
 /// The scans that are not over.
