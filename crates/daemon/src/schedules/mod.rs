@@ -78,7 +78,7 @@ pub struct Options {
 impl Options {
     /// Checks the values, as far as the daemon knows them. The recorder checks the rest.
     pub fn check(&self) -> Result<(), RequestError> {
-        self.request("schedule", "session").check()
+        self.request("schedule", self.session.as_deref().unwrap_or("session")).check()
     }
 
     /// The request of its recorder.
@@ -105,7 +105,7 @@ pub enum State {
     Starting,
     /// Its recorder runs.
     Running,
-    /// It was cancelled, or its recorder was stopped. It is forgotten when its last scan is past.
+    /// It was cancelled, or its recorder was stopped, and no recorder runs. It is forgotten when its last scan is past.
     Cancelled,
 }
 
@@ -430,8 +430,8 @@ impl Schedules {
         let newest = self.newest(name, one);
         let runs = newest.as_ref().is_some_and(|it| it.life.is_active());
         let state = match (runs, one.wanted.cancelled) {
-            (true, false) => State::Running,
-            (_, true) => State::Cancelled,
+            (true, _) => State::Running,
+            (false, true) => State::Cancelled,
             (false, false) => State::Starting,
         };
         let died =

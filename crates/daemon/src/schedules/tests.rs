@@ -117,8 +117,10 @@ fn the_next_daemon_goes_on_with_the_recorder_that_runs_or_starts_another() {
     second.0.recorders.signal(recording, Signal::KILL).unwrap();
     until("it is gone", || state(&second) == State::Starting);
     let third = station.daemon();
-    third.look(now());
-    until("it runs again", || state(&third) == State::Running && station.seen().len() == 2);
+    until("it runs again", || {
+        third.look(now());
+        state(&third) == State::Running && station.seen().len() == 2
+    });
     third.cancel("vgos").unwrap();
     until("it ends", || state(&third) == State::Cancelled);
     let fourth = station.daemon();
