@@ -107,7 +107,7 @@ fn the_next_daemon_goes_on_with_the_recorder_that_runs_or_starts_another() {
     let first = station.daemon();
     first.put("vgos", options(), &scans(3), false).unwrap();
     first.look(now());
-    until("it runs", || state(&first) == State::Running);
+    until("it runs", || state(&first) == State::Running && station.seen().len() == 1);
     let second = station.daemon();
     assert_eq!(state(&second), State::Running);
     second.look(now());
