@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{Path, State as Extracted};
 use axum::http::StatusCode;
 use fullbore_core::hint::{Hint, with_causes};
 use serde::Deserialize;
@@ -11,8 +11,9 @@ use utoipa::ToSchema;
 
 use super::problem::Problem;
 use super::who::{Operator, Viewer};
-use super::{Shared, blocking};
-use crate::schedules::{self, Options, Scheduled, Schedules, State as Phase};
+use super::{Shared, Station, blocking};
+use crate::recorder::life::Phase;
+use crate::schedules::{self, Options, Scheduled, State};
 
 /// The address of schedules.
 pub(super) const PATH: &str = "/api/v1/schedules";
@@ -48,7 +49,7 @@ pub(super) struct ScheduleRequest {
         (status = 200, body = [Scheduled]),
     ),
 )]
-pub(super) async fn list(_: Viewer, State(station): Shared) -> Json<Vec<Scheduled>> {
+pub(super) async fn list(_: Viewer, Extracted(station): Shared) -> Json<Vec<Scheduled>> {
     Json(station.schedules.all())
 }
 
@@ -67,7 +68,7 @@ pub(super) async fn list(_: Viewer, State(station): Shared) -> Json<Vec<Schedule
 )]
 pub(super) async fn show(
     _: Viewer,
-    State(station): Shared,
+    Extracted(station): Shared,
     Path(name): Path<String>,
 ) -> Result<Json<Scheduled>, Problem> {
     Ok(Json(station.schedules.get(&name).map_err(problem)?))
@@ -92,26 +93,31 @@ pub(super) async fn show(
 )]
 pub(super) async fn put(
     _: Operator,
-    State(station): Shared,
+    Extracted(station): Shared,
     Path(name): Path<String>,
     Json(request): Json<ScheduleRequest>,
 ) -> Result<(StatusCode, Json<Scheduled>), Problem> {
-    let schedules = station.schedules.clone();
     let (is_new, scheduled) = blocking(move || {
         let ScheduleRequest { options, scans } = request;
-        let is_new = schedules.put(&name, options, &scans, false).map_err(problem)?;
-        Ok((is_new, until_running(&schedules, &name)?))
+        let is_new = station.schedules.put(&name, options, &scans, false).map_err(problem)?;
+        Ok((is_new, until_running(&station, &name)?))
     })
     .await?;
     Ok((if is_new { StatusCode::CREATED } else { StatusCode::OK }, Json(scheduled)))
 }
 
-/// The schedule once its recorder runs, or was refused.
-fn until_running(schedules: &Schedules, name: &str) -> Result<Scheduled, Problem> {
+/// The schedule once its recorder has opened it, or was refused.
+fn until_running(station: &Station, name: &str) -> Result<Scheduled, Problem> {
     let end = Instant::now() + UNTIL_RUNNING;
     loop {
-        let scheduled = schedules.get(name).map_err(problem)?;
-        let waits = scheduled.state == Phase::Starting && scheduled.problem.is_none();
+        let scheduled = station.schedules.get(name).map_err(problem)?;
+        let recording = scheduled.recording.and_then(|id| station.recorders.get(id).ok());
+        let starts = recording.is_none_or(|it| it.life.phase == Phase::Starting);
+        let waits = match scheduled.state {
+            State::Starting => scheduled.problem.is_none(),
+            State::Running => starts,
+            State::Cancelled => false,
+        };
         if !waits || Instant::now() > end {
             return Ok(scheduled);
         }
@@ -134,7 +140,7 @@ fn until_running(schedules: &Schedules, name: &str) -> Result<Scheduled, Problem
 )]
 pub(super) async fn cancel(
     _: Operator,
-    State(station): Shared,
+    Extracted(station): Shared,
     Path(name): Path<String>,
 ) -> Result<(StatusCode, Json<Scheduled>), Problem> {
     let schedules = station.schedules.clone();
