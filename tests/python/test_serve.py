@@ -231,7 +231,7 @@ def until_done(station, job):
 @pytest.mark.parametrize(
     "request_, status, why",
     [
-        ({"source": ["file:/etc/passwd"]}, 400, "is not one of udp://"),
+        ({"source": ["file:/etc/passwd"]}, 400, "is not one of input:, udp://"),
         ({"session": "../x"}, 400, "session: "),
         ({"source": ["udp://127.0.0.1:1?format=nonsense"]}, 422, "nonsense"),
         ({"to": ["file:/tmp/x"]}, 422, "unknown field `to`"),
