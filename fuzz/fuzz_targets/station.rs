@@ -27,7 +27,7 @@ fuzz_target!(|input: (u8, &[u8])| {
     if let Ok(request) = serde_json::from_slice::<StartRequest>(bytes)
         && request.check().is_ok()
     {
-        let words = request.words("/store");
+        let words = request.words("/store", &request.source, None);
         let sources = words.iter().position(|word| word == "--").expect("sources stand behind it");
         assert!(words[2..sources].iter().all(|word| word.starts_with("--")));
         assert!(words[sources + 1..].iter().all(|word| !word.starts_with('-')));

@@ -41,8 +41,7 @@ class Station:
             for role, secret in SECRETS.items()
         ]
         tokens.write_text("\n".join(listed))
-        place = ["--store", self.store] if self.store else ["--demo"]
-        words = [BINARY, "serve", *place, "--listen", f"127.0.0.1:{self.port}", "--tokens", tokens, "--json"]
+        words = [BINARY, "serve", *self.options(tokens), "--json"]
         environment = {"PATH": "/usr/bin:/bin", "HOME": str(self.state), "FULLBORE_STATE": str(self.state)}
         self.errors = open(self.state / "errors", "ab")
         self.process = subprocess.Popen(
@@ -51,9 +50,20 @@ class Station:
         line = self.process.stdout.readline()
         assert line, (self.state / "errors").read_text()
         self.told = json.loads(line)
-        self.port = int(self.told["address"].rsplit(":", 1)[1])
-        threading.Thread(target=self.process.stdout.read, daemon=True).start()
+        if self.told["address"]:
+            self.port = int(self.told["address"].rsplit(":", 1)[1])
+        # What it tells later.
+        self.lines = []
+        threading.Thread(target=self.listen_on, daemon=True).start()
         return self
+
+    def listen_on(self):
+        for line in self.process.stdout:
+            self.lines.append(json.loads(line))
+
+    def options(self, tokens):
+        place = ["--store", self.store] if self.store else ["--demo"]
+        return [*place, "--listen", f"127.0.0.1:{self.port}", "--tokens", tokens]
 
     def __exit__(self, *_):
         """Ends the daemon, and the recordings that still run."""
@@ -70,8 +80,11 @@ class Station:
         self.process.kill()
         self.process.wait(PATIENCE)
 
-    def ask(self, method, path, body=None, role="admin", headers=None, raw=None):
-        """One request; `role` None: as nobody."""
+    def connect(self):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+
+    def ask(self, method, path, body=None, role="admin", headers=None, raw=None, whole=True):
+        """One request; `role` None: as nobody. `whole` False: an answer that does not end."""
         sent = {"Host": f"127.0.0.1:{self.port}"}
         if role:
             sent["Authorization"] = f"Bearer {SECRETS[role]}"
@@ -79,11 +92,11 @@ class Station:
         if data is not None:
             sent["Content-Type"] = "application/json"
         sent.update(headers or {})
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        connection = self.connect()
         try:
             connection.request(method, path, body=data, headers=sent)
             response = connection.getresponse()
-            return Answer(response, response.read())
+            return Answer(response, response.read() if whole or response.status >= 400 else b"")
         finally:
             connection.close()
 

@@ -147,6 +147,11 @@ pub fn with_file(typed: Vec<OsString>, commands: &Command) -> anyhow::Result<Con
     let mut commands = commands.clone();
     commands.build();
     let commands = &commands;
+    // `serve` has a file of another kind, which describes a station.
+    let is_serve = |at: usize| typed[at] == "serve";
+    if word_behind(&typed, 0).is_some_and(is_serve) {
+        return Ok(Configured { typed, ..Configured::default() });
+    }
     let path = Path::new(&path);
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("reading the configuration {}", path.display()))?;

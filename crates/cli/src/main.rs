@@ -157,7 +157,7 @@ fn obey(arguments: Arguments, file: RecordFile) -> anyhow::Result<ExitCode> {
         Verb::Mark(args) => verbs::mark::run(args, output),
         Verb::Trigger(args) => verbs::trigger::run(args, output),
         Verb::Snapshot(args) => verbs::snapshot::run(args, output),
-        Verb::Serve(args) => verbs::serve::run(args, output),
+        Verb::Serve(args) => verbs::serve::run(args, arguments.config, output),
         Verb::Send(args) => verbs::transfer::send::run(args, output),
         Verb::Receive(args) => verbs::transfer::receive::run(args, output),
         Verb::Transfers(args) => verbs::transfer::transfers::run(args, output),

@@ -5,7 +5,7 @@
 //! one request. With `nohup`, SIGHUP is ignored.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use fullbore_linux::stop_handle::StopHandle;
@@ -43,6 +43,18 @@ fn listen(signals: Vec<i32>, obey: impl FnMut(i32) + Send + 'static) -> anyhow::
         .spawn(move || signals.forever().for_each(obey))
         .context("starting the thread for signals")?;
     Ok(())
+}
+
+/// The same for a daemon with a file: SIGHUP sets `reload`, and does not stop.
+pub fn stop_or_reload(reload: Arc<AtomicBool>) -> anyhow::Result<Arc<StopHandle>> {
+    let stop = Arc::new(StopHandle::default());
+    let stopped = stop.clone();
+    listen(vec![SIGINT, SIGTERM, SIGHUP], move |signal| match signal {
+        SIGHUP => reload.store(true, Ordering::SeqCst),
+        _ if stopped.is_requested() => std::process::exit(128 + signal),
+        _ => stopped.stop(),
+    })?;
+    Ok(stop)
 }
 
 /// A handle that the first signal stops; a second Ctrl-C ends the process at once.

@@ -2,8 +2,12 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use sha2::{Digest, Sha256};
+
+use crate::station_file::StationFile;
 
 /// Where the daemon listens if nothing else is said.
 pub const DEFAULT_ADDRESS: SocketAddr =
@@ -14,10 +18,14 @@ pub const DEFAULT_ADDRESS: SocketAddr =
 pub struct Config {
     /// The directories of the store.
     pub members: Vec<PathBuf>,
-    /// Where to listen: an address of loopback. Port 0: any free port.
+    /// Where to listen, if there is no file: in clear on loopback, else with TLS. Port 0: any free port.
     pub listen: SocketAddr,
-    /// The file of tokens.
+    /// The file of tokens, if there is no file of the station.
     pub tokens: Option<PathBuf>,
+    /// The file that describes the station, with what it says.
+    pub station: Option<StationFile>,
+    /// Set: the file is to be read again.
+    pub reload: Arc<AtomicBool>,
     /// The program that records: this one, with the verb `record`.
     pub program: PathBuf,
     /// For a demonstration: the directory of its files, which its owner removes afterwards.
@@ -68,13 +76,9 @@ mod tests {
 
     fn config(members: &[&str]) -> Config {
         let members = members.iter().map(PathBuf::from).collect();
-        Config {
-            members,
-            listen: DEFAULT_ADDRESS,
-            tokens: None,
-            program: "fullbore".into(),
-            demo: None,
-        }
+        let (station, reload, demo) = (None, Arc::default(), None);
+        let (listen, tokens, program) = (DEFAULT_ADDRESS, None, "fullbore".into());
+        Config { members, listen, tokens, station, reload, program, demo }
     }
 
     #[test]

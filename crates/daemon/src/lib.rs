@@ -1,24 +1,35 @@
 //! The station: a daemon that starts and follows recordings, over REST and in a browser.
 //!
 //! ```text
-//!  browsers, programs ──► http ──► recorder ──► fullbore record …   (processes of their own)
-//!                          │  └──► jobs ──────► care::verify
-//!                          └─────► store, care (lists, markers, protection, removal)
+//!  browsers, programs ──► net ──► http ──► recorder ──► fullbore record …   (processes of their own)
+//!                                  │  ├──► schedules ─────────▲
+//!                                  │  └──► jobs ──────► care::verify
+//!                                  └─────► store, care (lists, markers, protection, removal)
+//!  station_file ──► settings, schedules, alerts ──► webhooks, programs
 //! ```
 //!
 //! The daemon never touches a block: it starts recorders, reads what they print, and reads the store as every command
 //! does. It holds nothing that a recording needs, so it can be killed, upgraded and started again while recordings go on
 //! (`docs/decisions/0036-recorders-are-processes.md`). Beside `transfer`, this is the only crate with an async runtime;
-//! only [`http`] uses it.
+//! only [`net`] and [`http`] use it, and each webhook has one of its own.
 
+pub mod alerts;
 pub mod auth;
+mod bound;
 pub mod config;
 pub mod demo;
 pub mod http;
 pub mod jobs;
+pub mod net;
 pub mod recorder;
+mod reload;
+pub mod schedules;
 mod serve;
+pub mod settings;
+pub mod station_file;
 pub mod status;
+pub mod systemd;
 
 pub use config::Config;
-pub use serve::{Error, Ready, serve};
+pub use reload::Reloaded;
+pub use serve::{Error, Ready, Told, serve};

@@ -13,8 +13,10 @@ use serde::Serialize;
 use tokio::sync::watch;
 use utoipa::ToSchema;
 
+use crate::alerts::Alerts;
 use crate::jobs::{Job, Jobs};
 use crate::recorder::{Recorders, Recording};
+use crate::schedules::{NextScan, Scheduled, Schedules, State};
 
 /// Time between two looks. The recorder reports as often.
 const LOOK: Duration = Duration::from_millis(200);
@@ -43,6 +45,30 @@ pub struct Status {
     pub jobs: Vec<Job>,
     /// True if the daemon is a demonstration, whose instrument is simulated.
     pub demo: bool,
+    /// The schedules.
+    pub schedules: Vec<ScheduleState>,
+    /// The next scans of all schedules, also of one that is being recorded.
+    pub next_scans: Vec<NextScan>,
+}
+
+/// A schedule in the state of the station.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct ScheduleState {
+    /// Its name.
+    pub name: String,
+    /// Its state.
+    pub state: State,
+    /// The number of its scans that are not over.
+    pub ahead: usize,
+    /// Why its recorder does not run.
+    pub problem: Option<String>,
+}
+
+impl ScheduleState {
+    fn of(scheduled: Scheduled) -> Self {
+        let Scheduled { name, state, ahead, problem, .. } = scheduled;
+        Self { name, state, ahead, problem }
+    }
 }
 
 /// The space of a member.
@@ -69,6 +95,8 @@ pub fn keep(
     members: &[PathBuf],
     recorders: Recorders,
     jobs: Jobs,
+    schedules: Schedules,
+    alerts: Alerts,
     demo: bool,
 ) -> std::io::Result<watch::Receiver<Arc<str>>> {
     let answers = members.iter().map(|path| watched(path)).collect::<Result<Vec<_>, _>>()?;
@@ -82,8 +110,11 @@ pub fn keep(
             members,
             recordings: shown(recorders.all()),
             jobs: jobs.all().into_iter().map(|job| Job { result: None, ..job }).collect(),
+            schedules: schedules.all().into_iter().map(ScheduleState::of).collect(),
+            next_scans: schedules.next(),
             demo,
         };
+        alerts.look(&status, Instant::now());
         Arc::<str>::from(serde_json::to_string(&status).unwrap_or_default())
     };
     let (news, receiver) = watch::channel(look());

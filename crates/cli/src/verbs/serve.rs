@@ -1,13 +1,16 @@
 //! `fullbore serve`: the station, a daemon with REST and a dashboard.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Args as ClapArgs;
 use fullbore_daemon::config::DEFAULT_ADDRESS;
-use fullbore_daemon::{Config, Ready};
+use fullbore_daemon::station_file::{self, Fault, StationFile, Summary};
+use fullbore_daemon::{Config, Ready, Told};
+use fullbore_linux::stop_handle::StopHandle;
 use fullbore_recording::store;
 use fullbore_terminal::output::{self, Output};
 use serde::Serialize;
@@ -34,14 +37,26 @@ use crate::store_arg::StoreArg;
 ///
 ///   curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:8480/api/v1/status
 ///
+/// A file describes a whole station: members, named inputs, listeners with TLS, tokens and users,
+/// limits, schedules and alerts. --check tells everything that is wrong in it:
+///
+///   fullbore serve --config station.toml --check
+///   fullbore serve --config station.toml
+///
+/// SIGHUP reads the file again. What counts only after a restart (members, listeners) is named.
+///
+/// An address that other hosts reach has TLS, and needs tokens. Without a certificate in the file,
+/// one that signs itself is made, and its fingerprint is printed.
+///
 /// The daemon's own files are in station/ of $FULLBORE_STATE, else in ~/.local/state/fullbore:
 /// the audit log, sessions of browsers, and a directory for each recording that runs.
 ///
-/// Exit codes: 0 it was stopped by Ctrl-C or SIGTERM; 2 it could not serve.
+/// Exit codes: 0 it was stopped by Ctrl-C or SIGTERM, or --check found nothing wrong; 1 --check found
+/// something wrong; 2 it could not serve.
 #[derive(ClapArgs)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
-    /// The address to listen on; only loopback, for there is no TLS yet. Port 0 takes a free one.
+    /// The address to listen on: in clear on this host, else with TLS, which needs --tokens. Port 0 takes a free one.
     #[arg(long, value_name = "ADDRESS:PORT", default_value_t = DEFAULT_ADDRESS)]
     listen: SocketAddr,
     /// Show a simulated receiver: its last minute is recorded into a temporary directory of about 0.5 GB, which is
@@ -51,6 +66,9 @@ pub struct Args {
     /// A TOML file with the tokens of programs.
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
+    /// Check the file of --config, and do not serve.
+    #[arg(long)]
+    check: bool,
     #[command(flatten)]
     store: StoreArg,
 }
@@ -58,17 +76,64 @@ pub struct Args {
 #[derive(Serialize)]
 struct ServeJson<'a> {
     event: &'static str,
-    address: SocketAddr,
-    login: &'a str,
+    address: Option<SocketAddr>,
+    urls: &'a [String],
+    login: Option<&'a str>,
+    fingerprint: Option<&'a str>,
     found: usize,
     state: &'a PathBuf,
+    problems: &'a [String],
 }
 
-/// Runs the command.
-pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
+#[derive(Serialize)]
+struct CheckJson<'a> {
+    file: &'a Path,
+    good: bool,
+    faults: &'a [Fault],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    describes: Option<Summary>,
+}
+
+/// Runs the command. `file` describes the station.
+pub fn run(args: Args, file: Option<PathBuf>, output: Output) -> anyhow::Result<ExitCode> {
+    if args.check {
+        let file = file.context("--check checks the file of --config, and none is given")?;
+        return check(&file, output);
+    }
     if args.demo {
+        anyhow::ensure!(file.is_none(), "--demo needs no file, and takes none");
         return demo(&args, output);
     }
+    let (reload, from_file) = (Arc::default(), file.is_some());
+    let config = match file {
+        Some(file) => {
+            let given = !args.store.store.is_empty() || args.tokens.is_some();
+            anyhow::ensure!(
+                !given && args.listen == DEFAULT_ADDRESS,
+                "--store, --listen and --tokens are for a station without a file\n  write them into [store], [listen] \
+                 and [[token]] of {}",
+                file.display()
+            );
+            let station = StationFile::read(&file).map_err(explained)?;
+            let (members, listen, tokens) = (station.members.clone(), args.listen, None);
+            let program = program()?;
+            Config { members, listen, tokens, station: Some(station), reload, program, demo: None }
+        }
+        None => {
+            let members = members(&args)?;
+            let (listen, tokens, program) = (args.listen, args.tokens, program()?);
+            Config { members, listen, tokens, station: None, reload, program, demo: None }
+        }
+    };
+    let stop = match from_file {
+        true => signals::stop_or_reload(config.reload.clone())?,
+        false => signals::stop_handle()?,
+    };
+    serve(&config, &stop, "the daemon has ended; recordings that run go on", output)
+}
+
+/// The members of the command line. The default ones are made.
+fn members(args: &Args) -> anyhow::Result<Vec<PathBuf>> {
     let is_default = args.store.store.is_empty() && store::of_environment().is_empty();
     let members = args.store.members()?;
     store::check_to_write(&members).map_err(explained)?;
@@ -76,9 +141,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         std::fs::create_dir_all(member)
             .with_context(|| format!("making the default store {}", member.display()))?;
     }
-    let (program, listen, tokens) = (program()?, args.listen, args.tokens);
-    let config = Config { members, listen, tokens, program, demo: None };
-    serve(&config, "the daemon has ended; recordings that run go on", output)
+    Ok(members)
 }
 
 /// Serves a demonstration in a temporary directory.
@@ -88,9 +151,11 @@ fn demo(args: &Args, output: Output) -> anyhow::Result<ExitCode> {
     let member = directory.path().join("disk0");
     std::fs::create_dir(&member).context("making the store of the demonstration")?;
     let (program, listen, tokens) = (program()?, args.listen, args.tokens.clone());
-    let demo = Some(directory.path().to_owned());
-    let config = Config { members: vec![member], listen, tokens, program, demo };
-    let served = serve(&config, "the demonstration has ended", output);
+    let (station, reload, demo) = (None, Arc::default(), Some(directory.path().to_owned()));
+    let config =
+        Config { members: vec![member], listen, tokens, station, reload, program, demo };
+    let stop = signals::stop_handle()?;
+    let served = serve(&config, &stop, "the demonstration has ended", output);
     directory.close().context("removing the directory of the demonstration")?;
     served
 }
@@ -100,25 +165,80 @@ fn program() -> anyhow::Result<PathBuf> {
 }
 
 /// Serves until it is stopped.
-fn serve(config: &Config, end: &str, output: Output) -> anyhow::Result<ExitCode> {
-    let stop = signals::stop_handle()?;
-    fullbore_daemon::serve(config, &stop, |ready| tell(ready, output)).map_err(explained)?;
+fn serve(
+    config: &Config,
+    stop: &StopHandle,
+    end: &str,
+    output: Output,
+) -> anyhow::Result<ExitCode> {
+    fullbore_daemon::serve(config, stop, |told| tell(told, output)).map_err(explained)?;
     if !output.json {
         output::say(&format!("fullbore: {end}"));
     }
     Ok(ExitCode::from(output::GOOD))
 }
 
-fn tell(ready: &Ready, output: Output) {
-    let Ready { address, login_url: login, found, state } = ready;
-    let told = ServeJson { event: "serving", address: *address, login, found: *found, state };
-    if !output.event(&told) {
-        let again = match found {
-            0 => String::new(),
-            found => format!(", found {} again", output::count(*found, "recording")),
-        };
-        output::print_on(&format!(
-            "serving on http://{address}{again}\nlog in once, within a day: {login}\n"
-        ));
+/// Tells what is wrong in a file.
+fn check(file: &Path, output: Output) -> anyhow::Result<ExitCode> {
+    let (describes, faults) = match StationFile::read(file) {
+        Ok(station) => (Some(station.summary()), station.warnings),
+        Err(station_file::Error::Faults { faults, .. }) => (None, faults),
+        Err(error) => return Err(explained(error)),
+    };
+    let good = faults.is_empty();
+    let told = CheckJson { file, good, faults: &faults, describes: describes.clone() };
+    output.tell(&told, || match &describes {
+        Some(of) if good => format!("{}: good: {}\n", file.display(), in_words(of)),
+        _ => station_file::shown(file, &faults) + "\n",
+    })?;
+    Ok(ExitCode::from(if good { output::GOOD } else { output::FOUND }))
+}
+
+fn in_words(of: &Summary) -> String {
+    let parts = [
+        (of.members, "member"),
+        (of.inputs, "input"),
+        (of.identities, "client"),
+        (of.listeners, "listener"),
+        (of.schedules, "schedule"),
+        (of.alerts, "alert"),
+    ];
+    parts.map(|(number, noun)| output::count(number, noun)).join(", ")
+}
+
+fn tell(told: &Told, output: Output) {
+    match told {
+        Told::Ready(ready) => tell_ready(ready, output),
+        Told::Reloaded(reloaded) => {
+            #[derive(Serialize)]
+            struct ReloadJson<'a> {
+                event: &'static str,
+                #[serde(flatten)]
+                reloaded: &'a fullbore_daemon::Reloaded,
+            }
+            if !output.event(&ReloadJson { event: "reloaded", reloaded }) {
+                output::print_on(&format!("{reloaded}\n"));
+            }
+        }
     }
+}
+
+fn tell_ready(ready: &Ready, output: Output) {
+    let Ready { address, urls, login_url, fingerprint, found, state, problems } = ready;
+    let (login, fingerprint) = (login_url.as_deref(), fingerprint.as_deref());
+    let (event, address, found) = ("serving", *address, *found);
+    let told = ServeJson { event, address, urls, login, fingerprint, found, state, problems };
+    if output.event(&told) {
+        return;
+    }
+    let again = match found {
+        0 => String::new(),
+        found => format!(", found {} again", output::count(found, "recording")),
+    };
+    let mut text = format!("serving on {}{again}\n", urls.join(", "));
+    text += &login.map(|url| format!("log in once, within a day: {url}\n")).unwrap_or_default();
+    let shown = |it: &str| format!("SHA-256 of the certificate: {it}\n");
+    text += &fingerprint.map(shown).unwrap_or_default();
+    output::print_on(&text);
+    problems.iter().for_each(|problem| output::complain(None, problem));
 }

@@ -1,6 +1,9 @@
 //! Limits failed logins: after some, further ones wait. Pure: the time is passed in.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+
+use crate::net::table::Origin;
 
 /// Failures that are free.
 pub const BURST: u32 = 10;
@@ -8,7 +11,35 @@ pub const BURST: u32 = 10;
 /// After them, one more for each of these.
 pub const EVERY: Duration = Duration::from_secs(6);
 
-/// A bucket of attempts. All clients share it, because a daemon on loopback cannot tell them apart.
+/// Origins with a bucket of their own. Further ones share one.
+pub const MOST_ORIGINS: usize = 1000;
+
+/// A bucket of attempts for each origin. On loopback that is one, because a daemon cannot tell these clients apart.
+#[derive(Debug)]
+pub struct AttemptsOfAll {
+    origins: BTreeMap<Origin, Attempts>,
+    others: Attempts,
+}
+
+impl AttemptsOfAll {
+    /// None has failed.
+    pub fn new(now: Instant) -> Self {
+        Self { origins: BTreeMap::new(), others: Attempts::new(now) }
+    }
+
+    /// The attempts of an origin.
+    pub fn of(&mut self, origin: Origin, now: Instant) -> &mut Attempts {
+        if !self.origins.contains_key(&origin) && self.origins.len() >= MOST_ORIGINS {
+            self.origins.retain(|_, attempts| !attempts.is_rested(now));
+        }
+        match self.origins.len() < MOST_ORIGINS || self.origins.contains_key(&origin) {
+            true => self.origins.entry(origin).or_insert_with(|| Attempts::new(now)),
+            false => &mut self.others,
+        }
+    }
+}
+
+/// A bucket of attempts.
 #[derive(Debug)]
 pub struct Attempts {
     left: u32,
@@ -36,6 +67,11 @@ impl Attempts {
             0 => Err(EVERY.saturating_sub(now.saturating_duration_since(self.since))),
             _ => Ok(()),
         }
+    }
+
+    /// True if all attempts are free again.
+    fn is_rested(&mut self, now: Instant) -> bool {
+        self.check(now).is_ok() && self.left == BURST
     }
 
     /// Counts a failure.
@@ -66,6 +102,25 @@ mod tests {
         attempts.check(later).unwrap();
         attempts.fail(later);
         assert_eq!(attempts.check(later), Err(EVERY));
+    }
+
+    #[test]
+    fn one_origin_does_not_use_up_the_attempts_of_another() {
+        let start = Instant::now();
+        let mut all = AttemptsOfAll::new(start);
+        let origin = |number: u32| Origin::of(std::net::Ipv4Addr::from_bits(number).into());
+        (0..BURST).for_each(|_| all.of(origin(1), start).fail(start));
+        assert!(all.of(origin(1), start).check(start).is_err());
+        all.of(origin(2), start).check(start).unwrap();
+        for number in 0..2 * u32::try_from(MOST_ORIGINS).unwrap() {
+            all.of(origin(number), start).fail(start);
+        }
+        assert_eq!(all.origins.len(), MOST_ORIGINS);
+        // The attempts of a guesser are not forgotten, however many addresses it has.
+        assert!(all.of(origin(1), start).check(start).is_err());
+        let later = start + EVERY * BURST;
+        all.of(origin(9_999_999), later).check(later).unwrap();
+        assert_eq!(all.origins.len(), 1);
     }
 
     #[test]

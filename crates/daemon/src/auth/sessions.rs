@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+use super::tokens::Tokens;
 use super::{Hash, Identity, Role, new_secret};
 
 /// How long a session lasts.
@@ -25,6 +26,9 @@ pub const MOST_SESSIONS: usize = 200;
 
 /// Login links that wait at once. The oldest goes for a new one.
 const MOST_LINKS: usize = 10;
+
+/// The name of a session that a login link has opened. No token has it.
+pub const CONSOLE: &str = "console";
 
 /// The sessions, and the login links that were not used yet.
 #[derive(Debug)]
@@ -79,7 +83,7 @@ impl Sessions {
         let hash = Hash::of(code);
         let at = self.links.iter().position(|(link, until)| *link == hash && now < *until)?;
         self.links.remove(at);
-        Some(Identity { name: Arc::from("console"), role: Role::Admin })
+        Some(Identity { name: Arc::from(CONSOLE), role: Role::Admin })
     }
 
     /// Opens a session.
@@ -106,6 +110,13 @@ impl Sessions {
         let session = self.sessions.get(&Hash::of(cookie))?;
         let identity = || Identity { name: Arc::from(session.name.as_str()), role: session.role };
         (session.until > seconds(now)).then(identity)
+    }
+
+    /// Ends the sessions whose token is not there any more, or has another role.
+    pub fn keep_only(&mut self, tokens: &Tokens) -> io::Result<()> {
+        let before = self.sessions.len();
+        self.sessions.retain(|_, it| it.name == CONSOLE || tokens.has(&it.name, it.role));
+        if self.sessions.len() < before { self.save() } else { Ok(()) }
     }
 
     /// Ends a session.
@@ -168,6 +179,27 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         next.close(&cookie).unwrap();
         assert_eq!(Sessions::open(&path).find(&cookie, now), None);
+    }
+
+    #[test]
+    fn a_session_ends_with_its_token() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("s.json");
+        let now = SystemTime::now();
+        let mut sessions = Sessions::open(&path);
+        let mut tokens = Tokens::default();
+        assert!(tokens.add("fs", Role::Operator, Hash::of("secret")));
+        assert!(!tokens.add(CONSOLE, Role::Viewer, Hash::of("other")));
+        let mut open = |name: &str, role| {
+            let who = Identity { name: Arc::from(name), role };
+            sessions.open_session(who, now).unwrap().cookie
+        };
+        let (console, kept) = (open(CONSOLE, Role::Admin), open("fs", Role::Operator));
+        let (gone, higher) = (open("gone", Role::Viewer), open("fs", Role::Admin));
+        sessions.keep_only(&tokens).unwrap();
+        let next = Sessions::open(&path);
+        assert!(next.find(&console, now).is_some() && next.find(&kept, now).is_some());
+        assert!(next.find(&gone, now).is_none() && next.find(&higher, now).is_none());
     }
 
     #[test]

@@ -14,6 +14,7 @@ use std::{fs, io};
 
 use serde::Deserialize;
 
+use super::sessions::CONSOLE;
 use super::{Hash, Identity, Role};
 
 /// The most tokens of a file.
@@ -110,19 +111,39 @@ impl Tokens {
         if listed.token.len() > MOST_TOKENS {
             return Err(Error::Long { path });
         }
-        let mut tokens = BTreeMap::new();
+        let mut tokens = Self::default();
         for Token { name, role, sha256 } in listed.token {
             if name.parse::<fullbore_core::name::Name>().is_err() {
                 let name = name.chars().take(80).collect();
                 return Err(Error::Name { path, name });
             }
-            let is_known = tokens.values().any(|it: &Identity| *it.name == *name);
-            let identity = Identity { name: Arc::from(name.as_str()), role };
-            if is_known || tokens.insert(sha256, identity).is_some() {
+            if !tokens.add(&name, role, sha256) {
                 return Err(Error::Twice { path, name });
             }
         }
-        Ok(Self(tokens))
+        Ok(tokens)
+    }
+
+    /// Adds a token. False if its name or its secret is there already. `console` is the name of login links.
+    pub fn add(&mut self, name: &str, role: Role, sha256: Hash) -> bool {
+        let is_known = *name == *CONSOLE || self.0.values().any(|it| *it.name == *name);
+        let identity = || Identity { name: Arc::from(name), role };
+        !is_known && self.0.insert(sha256, identity()).is_none()
+    }
+
+    /// True if a token has this name and this role.
+    pub fn has(&self, name: &str, role: Role) -> bool {
+        self.0.values().any(|it| *it.name == *name && it.role == role)
+    }
+
+    /// The number of tokens.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// True if there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// The client that has this token.

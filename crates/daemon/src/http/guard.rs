@@ -15,6 +15,7 @@ use super::Station;
 use super::problem::Problem;
 use super::who::Proven;
 use crate::auth::sessions::csrf_of;
+use crate::net::peer::Peer;
 
 /// The header of writes of a browser.
 pub(super) const CSRF: &str = "x-fullbore-csrf";
@@ -47,7 +48,11 @@ pub(super) async fn guard(
     let writes = !is_safe(&method);
     // Who logs in proves it by the body, whatever session the browser has had.
     let logs_in = method == Method::POST && path == LOGIN;
-    let proven = check(&station, &method, request.headers(), !logs_in);
+    let peer = request.extensions().get::<Peer>().cloned();
+    let proven = match &peer {
+        Some(peer) => check(&station, peer, &method, request.headers(), !logs_in),
+        None => Err(Problem::bad_request("the request came over no connection")),
+    };
     let (who, mut response) = match proven {
         Ok(proven) => {
             let who = proven.as_ref().map(|it| it.identity.clone());
@@ -94,24 +99,30 @@ fn is_safe(method: &Method) -> bool {
 /// Who the client is, by its token or, unless it logs in, by its cookie. `None` if it does not say.
 fn check(
     station: &Station,
+    peer: &Peer,
     method: &Method,
     headers: &HeaderMap,
     by_cookie: bool,
 ) -> Result<Option<Proven>, Problem> {
     let forbidden = |why: &str| Problem::new(StatusCode::FORBIDDEN, why);
     let text = |name: &HeaderName| headers.get(name).map(|it| it.to_str().unwrap_or_default());
-    let port = station.address.port();
-    if !text(&header::HOST).is_some_and(|host| is_ours(host, port)) {
+    let (port, settings) = (peer.port(), station.settings.get());
+    if !text(&header::HOST).is_some_and(|host| peer.is_named(host, &settings.names)) {
         let why = "the Host header names another host than this daemon";
-        return Err(forbidden(why).advise("use the address that the daemon prints"));
+        return Err(forbidden(why).advise(
+            "use the address that the daemon prints; `names` in its file lists other names of it",
+        ));
     }
     if let Some(origin) = text(&header::ORIGIN)
-        && !origin.strip_prefix("http://").is_some_and(|host| is_ours(host, port))
+        && !peer.is_origin(origin, &settings.names)
     {
         return Err(forbidden("the request comes from a page of another site"));
     }
     if let Some(authorization) = text(&header::AUTHORIZATION) {
-        return token(station, authorization).map(Some);
+        return token(station, peer, authorization).map(Some);
+    }
+    if let Peer::Unix { uid } = peer {
+        return Ok(settings.user(*uid).map(|identity| Proven { identity, cookie: None }));
     }
     let cookie = text(&header::COOKIE).and_then(|it| cookie_of(it, port));
     let Some(cookie) = cookie.filter(|_| by_cookie) else { return Ok(None) };
@@ -126,12 +137,13 @@ fn check(
     Ok(Some(Proven { identity, cookie: Some(cookie.to_owned()) }))
 }
 
-fn token(station: &Station, authorization: &str) -> Result<Proven, Problem> {
+fn token(station: &Station, peer: &Peer, authorization: &str) -> Result<Proven, Problem> {
     let secret = authorization.strip_prefix("Bearer ").unwrap_or_default();
-    match station.tokens.find(secret) {
+    match station.settings.get().tokens.find(secret) {
         Some(identity) => Ok(Proven { identity, cookie: None }),
         None => {
             let mut attempts = station.attempts.lock().unwrap_or_else(PoisonError::into_inner);
+            let attempts = attempts.of(peer.origin(), Instant::now());
             attempts.check(Instant::now()).map_err(too_many)?;
             attempts.fail(Instant::now());
             Err(Problem::new(StatusCode::UNAUTHORIZED, "the token is not known"))
@@ -144,18 +156,6 @@ pub(super) fn too_many(wait: std::time::Duration) -> Problem {
     let seconds = wait.as_secs() + 1;
     let why = format!("too many logins failed: try again in {seconds} s");
     Problem { retry_after: Some(seconds), ..Problem::new(StatusCode::TOO_MANY_REQUESTS, why) }
-}
-
-/// True if this is a name of loopback with the daemon's port.
-fn is_ours(host: &str, port: u16) -> bool {
-    let (name, given) = match host.rsplit_once(':') {
-        Some((name, given)) if !given.ends_with(']') => (name, given.parse().ok()),
-        _ => (host, Some(80)),
-    };
-    let is_loopback = name.strip_prefix("127.").is_some_and(|_| {
-        name.parse::<std::net::Ipv4Addr>().is_ok_and(|address| address.is_loopback())
-    });
-    given == Some(port) && (is_loopback || name == "localhost" || name == "[::1]")
 }
 
 /// The name of the cookie. Browsers keep cookies by host and not by port, so two daemons would take each other's.
@@ -172,28 +172,6 @@ fn cookie_of(cookies: &str, port: u16) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_names_of_loopback_with_the_port_are_ours() {
-        for ours in ["127.0.0.1:8480", "localhost:8480", "[::1]:8480", "127.1.2.3:8480"] {
-            assert!(is_ours(ours, 8480), "{ours}");
-        }
-        assert!(is_ours("localhost", 80) && is_ours("[::1]", 80));
-        for other in [
-            "",
-            "localhost",
-            "localhost:8481",
-            "evil.example:8480",
-            "127.0.0.1.evil.example:8480",
-            "127.evil.example:8480",
-            "localhost.evil.example:8480",
-            "[::1]",
-            "0.0.0.0:8480",
-            "localhost:8480:8480",
-        ] {
-            assert!(!is_ours(other, 8480), "{other}");
-        }
-    }
 
     #[test]
     fn the_cookie_of_this_port_is_found_among_others() {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use axum::extract::State;
+use axum::extract::State as Extracted;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 
@@ -12,6 +12,7 @@ use super::who::Viewer;
 use crate::recorder::Recording;
 use crate::recorder::life::Phase;
 use crate::recorder::report::{MemberState, StreamState};
+use crate::schedules::{Scheduled, State};
 
 /// The type of the document.
 const KIND: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -28,10 +29,11 @@ const KIND: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
         (status = 401, body = Problem),
     ),
 )]
-pub(super) async fn show(_: Viewer, State(station): Shared) -> Response {
+pub(super) async fn show(_: Viewer, Extracted(station): Shared) -> Response {
     let status: Option<serde_json::Value> = serde_json::from_str(&station.news.borrow()).ok();
     let members = status.as_ref().and_then(|it| it["members"].as_array()).cloned();
-    let text = text_of(&station.recorders.all(), &members.unwrap_or_default());
+    let members = members.unwrap_or_default();
+    let text = text_of(&station.recorders.all(), &members, &station.schedules.all());
     ([(header::CONTENT_TYPE, KIND)], text).into_response()
 }
 
@@ -99,12 +101,17 @@ const MEMBERS: &[OfMember] = &[
     }),
 ];
 
-fn text_of(recordings: &[Recording], members: &[serde_json::Value]) -> String {
+fn text_of(
+    recordings: &[Recording],
+    members: &[serde_json::Value],
+    schedules: &[Scheduled],
+) -> String {
     let mut text = String::new();
     let running: Vec<&Recording> = recordings.iter().filter(|it| it.life.is_active()).collect();
     head(&mut text, "fullbore_recordings", "gauge", "Recordings that run, by phase");
     for (phase, name) in [
         (Phase::Starting, "starting"),
+        (Phase::Waiting, "waiting"),
         (Phase::Armed, "armed"),
         (Phase::Recording, "recording"),
         (Phase::Stopping, "stopping"),
@@ -155,7 +162,21 @@ fn text_of(recordings: &[Recording], members: &[serde_json::Value]) -> String {
             }
         }
     }
+    of_schedules(&mut text, schedules);
     text + "# EOF\n"
+}
+
+fn of_schedules(text: &mut String, schedules: &[Scheduled]) {
+    let wanted = || schedules.iter().filter(|it| it.state != State::Cancelled);
+    head(text, "fullbore_schedule_running", "gauge", "1 if the recorder of the schedule runs");
+    for it in wanted() {
+        let runs = f64::from(u8::from(it.state == State::Running));
+        line(text, "fullbore_schedule_running", &[("schedule", &it.name)], runs);
+    }
+    head(text, "fullbore_schedule_scans_ahead", "gauge", "Scans that are not over");
+    for it in wanted() {
+        line(text, "fullbore_schedule_scans_ahead", &[("schedule", &it.name)], it.ahead as f64);
+    }
 }
 
 fn sample(name: &str, kind: &str) -> String {
@@ -188,7 +209,7 @@ mod tests {
     #[test]
     fn without_recordings_there_are_only_headings_and_members() {
         let members = [serde_json::json!({"path": "/m0", "free_bytes": 5, "total_bytes": null})];
-        let text = text_of(&[], &members);
+        let text = text_of(&[], &members, &[]);
         assert!(text.contains("fullbore_recordings{phase=\"recording\"} 0\n"), "{text}");
         assert!(text.contains("fullbore_store_free_bytes{member=\"/m0\"} 5\n"), "{text}");
         assert!(!text.contains("fullbore_store_size_bytes{") && text.ends_with("# EOF\n"));

@@ -8,6 +8,7 @@
 //! (`Viewer`, `Operator`, `Admin`). A handler without one is open to all: the pages, the login, and the OpenAPI document.
 
 mod audit;
+mod body;
 mod demo;
 mod events;
 mod guard;
@@ -17,13 +18,13 @@ mod pages;
 pub mod problem;
 mod recordings;
 mod scans;
+mod schedules;
 pub mod schema;
 mod session;
 mod spectra;
 mod stored;
 mod who;
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -42,14 +43,12 @@ use utoipa_axum::routes;
 
 use self::audit::Audit;
 use self::problem::Problem;
-use crate::auth::attempts::Attempts;
+use crate::auth::attempts::AttemptsOfAll;
 use crate::auth::sessions::Sessions;
-use crate::auth::tokens::Tokens;
 use crate::jobs::Jobs;
 use crate::recorder::Recorders;
-
-/// The largest body of a request, in bytes.
-const LARGEST_BODY: usize = 64 << 10;
+use crate::schedules::Schedules;
+use crate::settings::Current;
 
 /// Browsers and programs that may follow events at once.
 const MOST_FOLLOWERS: usize = 64;
@@ -63,15 +62,17 @@ pub struct Station {
     pub recorders: Recorders,
     /// The jobs.
     pub jobs: Jobs,
+    /// The schedules.
+    pub schedules: Schedules,
     /// The newest state, as JSON.
     pub news: watch::Receiver<Arc<str>>,
-    /// The tokens of programs.
-    pub tokens: Tokens,
+    /// Who may do what, the inputs, and the limits.
+    pub settings: Current,
     /// The sessions of browsers.
     pub sessions: Mutex<Sessions>,
-    /// Where the daemon listens.
-    pub address: SocketAddr,
-    attempts: Mutex<Attempts>,
+    /// The beginning of the dashboard's address: `http://127.0.0.1:8480`.
+    pub base: String,
+    attempts: Mutex<AttemptsOfAll>,
     followers: Arc<Semaphore>,
     lookers: Arc<Semaphore>,
     demo: Option<Controls>,
@@ -88,13 +89,14 @@ impl Station {
         members: Vec<PathBuf>,
         recorders: Recorders,
         jobs: Jobs,
+        schedules: Schedules,
         news: watch::Receiver<Arc<str>>,
-        tokens: Tokens,
+        settings: Current,
         sessions: Sessions,
-        address: SocketAddr,
+        base: String,
         audit: PathBuf,
     ) -> Self {
-        let attempts = Mutex::new(Attempts::new(Instant::now()));
+        let attempts = Mutex::new(AttemptsOfAll::new(Instant::now()));
         let followers = Arc::new(Semaphore::new(MOST_FOLLOWERS));
         let lookers = Arc::new(Semaphore::new(spectra::MOST_LOOKERS));
         let (sessions, audit) = (Mutex::new(sessions), Audit::new(audit));
@@ -102,10 +104,11 @@ impl Station {
             members,
             recorders,
             jobs,
+            schedules,
             news,
-            tokens,
+            settings,
             sessions,
-            address,
+            base,
             attempts,
             followers,
             lookers,
@@ -144,6 +147,9 @@ fn api() -> OpenApiRouter<Arc<Station>> {
         .routes(routes!(recordings::abort))
         .routes(routes!(recordings::mark))
         .routes(routes!(spectra::follow))
+        .routes(routes!(recordings::inputs))
+        .routes(routes!(schedules::list))
+        .routes(routes!(schedules::show, schedules::put, schedules::cancel))
         .routes(routes!(scans::list))
         .routes(routes!(scans::show, scans::remove))
         .routes(routes!(scans::protect, scans::release))
@@ -184,7 +190,8 @@ pub fn router(station: Arc<Station>) -> Router {
         .method_not_allowed_fallback(async || {
             Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this address has no such method")
         })
-        .layer(DefaultBodyLimit::max(LARGEST_BODY))
+        .layer(DefaultBodyLimit::disable())
+        .layer(middleware::from_fn_with_state(station.clone(), body::bounded))
         .layer(middleware::from_fn_with_state(station.clone(), guard::guard))
         .with_state(station)
 }

@@ -1,17 +1,20 @@
 //! Recordings over REST.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use serde::Serialize;
 use serde_json::Value;
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::problem::Problem;
 use super::scans::{self, MarkRequest};
 use super::who::{Operator, Viewer};
-use super::{Shared, blocking};
+use super::{Shared, Station, blocking};
 use crate::recorder::Recording;
 use crate::recorder::request::StartRequest;
 
@@ -53,8 +56,12 @@ pub(super) async fn start(
     State(station): Shared,
     Json(request): Json<StartRequest>,
 ) -> Result<(StatusCode, Json<Recording>), Problem> {
+    request.check_of_client().map_err(|error| Problem::bad_request(error.to_string()))?;
+    let endpoints = station.settings.get().endpoints(&request);
+    let endpoints = endpoints.map_err(|error| Problem::bad_request(error.to_string()))?;
     let recorders = station.recorders.clone();
-    let begun = blocking(move || Ok(recorders.start(request, UNTIL_ARMED)?)).await?;
+    let start = move || Ok(recorders.start_with(request, &endpoints, None, UNTIL_ARMED)?);
+    let begun = blocking(start).await?;
     Ok((StatusCode::CREATED, Json(begun)))
 }
 
@@ -98,8 +105,7 @@ pub(super) async fn stop(
     State(station): Shared,
     Path(id): Path<Uuid>,
 ) -> Result<(StatusCode, Json<Recording>), Problem> {
-    let recorders = station.recorders.clone();
-    let asked = blocking(move || Ok(recorders.ask(id, false)?)).await?;
+    let asked = blocking(move || end(&station, id, false)).await?;
     Ok((StatusCode::ACCEPTED, Json(asked)))
 }
 
@@ -122,9 +128,44 @@ pub(super) async fn abort(
     State(station): Shared,
     Path(id): Path<Uuid>,
 ) -> Result<(StatusCode, Json<Recording>), Problem> {
-    let recorders = station.recorders.clone();
-    let asked = blocking(move || Ok(recorders.ask(id, true)?)).await?;
+    let asked = blocking(move || end(&station, id, true)).await?;
     Ok((StatusCode::ACCEPTED, Json(asked)))
+}
+
+/// Ends a recording. A schedule is cancelled with it, because its recorder would be started again.
+fn end(station: &Station, id: Uuid, abort: bool) -> Result<Recording, Problem> {
+    let recording = station.recorders.get(id)?;
+    if let Some(schedule) = recording.request.schedule.filter(|_| recording.life.is_active())
+        && let Err(error) = station.schedules.cancel(&schedule)
+    {
+        tracing::warn!(schedule, %error, "the recording is ended, and its schedule is not cancelled");
+    }
+    Ok(station.recorders.ask(id, abort)?)
+}
+
+/// List the inputs of the station, with their endpoints. A request names one as `input:NAME`.
+#[utoipa::path(
+    get,
+    operation_id = "listInputs",
+    path = "/api/v1/inputs",
+    tag = "recordings",
+    security(("token" = ["viewer"]), ("cookie" = ["viewer"])),
+    responses(
+        (status = 200, body = Inputs),
+    ),
+)]
+pub(super) async fn inputs(_: Viewer, State(station): Shared) -> Json<Inputs> {
+    let settings = station.settings.get();
+    Json(Inputs { inputs: settings.inputs.clone(), only: settings.inputs_only })
+}
+
+/// The inputs of a station.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Inputs {
+    /// The endpoints of each.
+    inputs: BTreeMap<String, Vec<String>>,
+    /// True if a request may name inputs only.
+    only: bool,
 }
 
 /// Mark the present moment of a recording.

@@ -3,10 +3,10 @@
 use std::sync::{Arc, PoisonError};
 use std::time::{Instant, SystemTime};
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::header::SET_COOKIE;
 use axum::http::{HeaderName, StatusCode};
+use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -16,6 +16,8 @@ use super::who::{Admin, Viewer};
 use super::{Shared, Station, blocking};
 use crate::auth::Role;
 use crate::auth::sessions::{LASTS, LINK_LASTS, csrf_of};
+use crate::net::peer::Peer;
+use crate::net::table::Origin;
 
 /// Who the client is.
 #[derive(Debug, Serialize, ToSchema)]
@@ -81,27 +83,39 @@ pub(super) async fn show(Viewer(proven): Viewer) -> Json<SessionTold> {
 )]
 pub(super) async fn open(
     State(station): Shared,
+    Extension(peer): Extension<Peer>,
     Json(login): Json<Login>,
 ) -> Result<(StatusCode, [(HeaderName, String); 1], Json<SessionTold>), Problem> {
-    let port = station.address.port();
-    let opened = blocking(move || try_login(&station, &login)).await?;
+    let (port, origin) = (peer.port(), peer.origin());
+    let opened = blocking(move || try_login(&station, origin, &login)).await?;
     let (cookie, told) = opened;
     let lasts = LASTS.as_secs();
     let set = format!(
-        "{}={cookie}; Path=/; HttpOnly; SameSite=Strict; Max-Age={lasts}",
-        cookie_name(port)
+        "{}={cookie}; Path=/; HttpOnly; SameSite=Strict; Max-Age={lasts}{}",
+        cookie_name(port),
+        secure(&peer)
     );
     Ok((StatusCode::CREATED, [(SET_COOKIE, set)], Json(told)))
 }
 
-fn try_login(station: &Arc<Station>, login: &Login) -> Result<(String, SessionTold), Problem> {
+/// A cookie of an encrypted connection is never sent over another one.
+fn secure(peer: &Peer) -> &'static str {
+    if peer.is_tls() { "; Secure" } else { "" }
+}
+
+fn try_login(
+    station: &Arc<Station>,
+    origin: Origin,
+    login: &Login,
+) -> Result<(String, SessionTold), Problem> {
     let mut attempts = station.attempts.lock().unwrap_or_else(PoisonError::into_inner);
+    let attempts = attempts.of(origin, Instant::now());
     attempts.check(Instant::now()).map_err(too_many)?;
     let mut sessions = station.sessions.lock().unwrap_or_else(PoisonError::into_inner);
     let now = SystemTime::now();
     let identity = match login {
         Login::Code(code) => sessions.use_link(code, now),
-        Login::Token(token) => station.tokens.find(token),
+        Login::Token(token) => station.settings.get().tokens.find(token),
     };
     let Some(identity) = identity else {
         attempts.fail(Instant::now());
@@ -136,11 +150,13 @@ fn try_login(station: &Arc<Station>, login: &Login) -> Result<(String, SessionTo
 )]
 pub(super) async fn close(
     State(station): Shared,
+    Extension(peer): Extension<Peer>,
     Viewer(proven): Viewer,
 ) -> Result<(StatusCode, [(HeaderName, String); 1]), Problem> {
     let unset = format!(
-        "{}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0",
-        cookie_name(station.address.port())
+        "{}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0{}",
+        cookie_name(peer.port()),
+        secure(&peer)
     );
     if let Some(cookie) = proven.cookie {
         blocking(move || {
@@ -177,6 +193,6 @@ impl Station {
     pub fn login_url(&self) -> std::io::Result<String> {
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         let code = sessions.new_link(SystemTime::now())?;
-        Ok(format!("http://{}/#login={code}", self.address))
+        Ok(format!("{}/#login={code}", self.base))
     }
 }

@@ -5,6 +5,8 @@
 //! starting ──► armed ──► recording ──► stopping ──► ended
 //!     └──────────┴───────────┴────────────┴───────────▲   the process is gone
 //! ```
+//!
+//! The recorder of a schedule is *waiting* between two scans, and then armed again.
 
 use fullbore_core::name::ScanName;
 use fullbore_time::Tai;
@@ -25,6 +27,8 @@ pub const MOST_FINISHED: usize = 100;
 pub enum Phase {
     /// The recorder maps its memory and opens its sources.
     Starting,
+    /// The next scan of the schedule is awaited.
+    Waiting,
     /// All is open. Datagrams that arrive are recorded, or the planned start is awaited.
     Armed,
     /// Data is recorded.
@@ -107,6 +111,12 @@ pub struct Life {
     pub exit_code: Option<i32>,
     /// The error because of which it ended.
     pub complaint: Option<Complaint>,
+    /// It was asked to end.
+    #[serde(skip)]
+    asked: bool,
+    /// The account of the session of a schedule is closed.
+    #[serde(skip)]
+    session_over: bool,
 }
 
 impl Default for Life {
@@ -120,6 +130,8 @@ impl Default for Life {
             finished: Vec::new(),
             exit_code: None,
             complaint: None,
+            asked: false,
+            session_over: false,
         }
     }
 }
@@ -132,7 +144,10 @@ impl Life {
         }
         match input {
             Input::Said(report) => self.hear(report),
-            Input::Asked => self.reach(Phase::Stopping),
+            Input::Asked => {
+                self.asked = true;
+                self.reach(Phase::Stopping);
+            }
             Input::Gone { code, complaint } => {
                 (self.exit_code, self.complaint) = (code, complaint);
                 self.reach(Phase::Ended);
@@ -145,8 +160,18 @@ impl Life {
         self.phase != Phase::Ended
     }
 
+    /// True if the recorder of a schedule has closed its account: all scans are over, or it was stopped.
+    pub fn is_session_over(&self) -> bool {
+        self.session_over
+    }
+
     fn hear(&mut self, report: Report) {
         match report {
+            Report::Waiting { start } => self.wait(start),
+            Report::Session => {
+                self.session_over = true;
+                self.reach(Phase::Stopping);
+            }
             Report::Armed { scan, begins } => {
                 (self.scan, self.begins) = (Some(scan), begins);
                 self.reach(Phase::Armed);
@@ -177,7 +202,15 @@ impl Life {
         push(&mut self.finished, finished, MOST_FINISHED);
     }
 
-    /// A phase never goes back.
+    /// Between two scans of a schedule.
+    fn wait(&mut self, begins: Tai) {
+        if !self.asked {
+            self.phase = Phase::Waiting;
+            (self.scan, self.progress, self.begins) = (None, None, Some(begins));
+        }
+    }
+
+    /// A phase does not go back, except between two scans of a schedule.
     fn reach(&mut self, phase: Phase) {
         self.phase = self.phase.max(phase);
     }
@@ -214,6 +247,8 @@ mod tests {
             Just(Input::Said(Report::Warning { text: "w".into() })),
             Just(Input::Said(Report::of_line(sealed.as_bytes()).unwrap())),
             Just(Input::Said(Report::Other)),
+            Just(Input::Said(Report::Waiting { start: fullbore_time::Tai::from_unix_ns(0) })),
+            Just(Input::Said(Report::Session)),
             Just(Input::Asked),
             any::<Option<i32>>().prop_map(|code| Input::Gone { code, complaint: None }),
         ]
@@ -224,12 +259,15 @@ mod tests {
         fn phases_only_advance_and_nothing_grows_without_end(
             inputs in prop::collection::vec(any_input(), 0..300)
         ) {
-            let mut life = Life::default();
+            let (mut life, mut asked) = (Life::default(), false);
             for input in inputs {
                 let before = life.clone();
                 let is_gone = matches!(input, Input::Gone { .. });
+                let waits = matches!(input, Input::Said(Report::Waiting { .. }));
+                asked |= matches!(input, Input::Asked);
                 life.step(input);
-                prop_assert!(life.phase >= before.phase);
+                prop_assert!(life.phase >= before.phase || (waits && !asked));
+                prop_assert!(!asked || life.phase >= Phase::Stopping);
                 prop_assert_eq!(life.phase == Phase::Ended, is_gone || before.phase == Phase::Ended);
                 prop_assert!(life.warnings.len() <= MOST_WARNINGS && life.finished.len() <= MOST_FINISHED);
                 if before.phase == Phase::Ended {
@@ -244,6 +282,25 @@ mod tests {
         let mut life = Life::default();
         life.step(progress(Said::Recording));
         assert_eq!((life.phase, life.scan.unwrap().to_string()), (Phase::Recording, "s_a".into()));
+    }
+
+    #[test]
+    fn the_recorder_of_a_schedule_waits_between_its_scans() {
+        let mut life = Life::default();
+        let heard = |life: &mut Life, line: &str| {
+            life.step(Input::Said(Report::of_line(line.as_bytes()).unwrap()));
+        };
+        let waiting =
+            r#"{"event":"waiting","scan":"a","start":"2026-11-22T18:00:00Z","seconds":5}"#;
+        heard(&mut life, waiting);
+        assert!(life.phase == Phase::Waiting && life.begins.is_some());
+        life.step(progress(Said::Recording));
+        life.step(progress(Said::Stopping));
+        assert_eq!(life.phase, Phase::Stopping);
+        heard(&mut life, waiting);
+        assert!(life.phase == Phase::Waiting && life.scan.is_none() && !life.is_session_over());
+        heard(&mut life, r#"{"event":"session","session":"s","scans":[]}"#);
+        assert!(life.is_session_over());
     }
 
     #[test]

@@ -21,7 +21,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -148,12 +148,27 @@ impl Recorders {
         Ok(found)
     }
 
-    /// Starts a recorder, and waits until it is armed, at most for this time. Returns the recording as it is then.
+    /// Starts a recorder for the sources of the request, and waits until it is armed, at most for this time. Returns the
+    /// recording as it is then.
     pub fn start(&self, request: StartRequest, patience: Duration) -> Result<Recording, Error> {
+        let endpoints = request.source.clone();
+        self.start_with(request, &endpoints, None, patience)
+    }
+
+    /// The same with these endpoints in place of the sources. `schedule` is the file of its scans.
+    pub fn start_with(
+        &self,
+        request: StartRequest,
+        endpoints: &[String],
+        schedule: Option<&Path>,
+        patience: Duration,
+    ) -> Result<Recording, Error> {
         request.check()?;
+        let schedule = schedule.map(|path| path.to_string_lossy());
+        let words = request.words(&self.0.store, endpoints, schedule.as_deref());
         let id = Uuid::now_v7();
         self.reserve(id, &request)?;
-        if let Err(error) = self.launch(id, &request) {
+        if let Err(error) = self.launch(id, &request, &words) {
             self.lock().remove(&id);
             return Err(error);
         }
@@ -183,10 +198,10 @@ impl Recorders {
         Ok(())
     }
 
-    fn launch(&self, id: Uuid, request: &StartRequest) -> Result<(), Error> {
+    fn launch(&self, id: Uuid, request: &StartRequest, words: &[String]) -> Result<(), Error> {
         let folder =
             Folder::make(&self.0.folder, id, request).map_err(failed("directory was not made"))?;
-        let started = self.launch_in(&folder, request);
+        let started = self.launch_in(&folder, words);
         let (child, process, output) = match started {
             Ok(started) => started,
             Err(error) => {
@@ -202,20 +217,14 @@ impl Recorders {
         Ok(())
     }
 
-    fn launch_in(
-        &self,
-        folder: &Folder,
-        request: &StartRequest,
-    ) -> io::Result<(Child, Identity, File)> {
+    fn launch_in(&self, folder: &Folder, words: &[String]) -> io::Result<(Child, Identity, File)> {
         let output = folder.open_to_read()?;
         let mut command = Command::new(&self.0.program);
         let mut spectra = OsString::from("--spectra=");
         spectra.push(folder.spectra());
         // The words end with sources, so an option stands behind the verb.
-        let words = request.words(&self.0.store).into_iter().map(OsString::from);
-        let mut words: Vec<OsString> = words.collect();
-        words.insert(1, spectra);
-        command.args(words).stdin(Stdio::null());
+        let (verb, options) = words.split_at(1);
+        command.args(verb).arg(spectra).args(options).stdin(Stdio::null());
         command.stdout(folder.open_to_write()?).stderr(folder.errors()?);
         // Only the daemon speaks to systemd.
         command.env_remove("NOTIFY_SOCKET").env_remove("WATCHDOG_USEC");
@@ -231,17 +240,7 @@ impl Recorders {
 
     /// Asks a recording to end: `stop` writes what is held, `abort` drops it.
     pub fn ask(&self, id: Uuid, abort: bool) -> Result<Recording, Error> {
-        let process = {
-            let mut known = self.lock();
-            let known = known.get_mut(&id).ok_or(Error::Unknown { id })?;
-            if !known.life.is_active() {
-                return Err(Error::Ended { id });
-            }
-            known.process.clone().ok_or(Error::System {
-                what: "process is not known: end it with `kill`",
-                source: io::ErrorKind::NotFound.into(),
-            })?
-        };
+        let process = self.process(id)?;
         // A second request aborts. It is another signal, because the kernel merges those of one kind that wait together.
         let signals: &[Signal] = if abort { &[Signal::INT, Signal::TERM] } else { &[Signal::INT] };
         for signal in signals {
@@ -257,6 +256,31 @@ impl Recorders {
             true => Ok(Folder::of(&self.0.folder, id).spectra()),
             false => Err(Error::Ended { id }),
         }
+    }
+
+    /// Sends a signal to the process of a recording.
+    pub fn signal(&self, id: Uuid, signal: Signal) -> Result<(), Error> {
+        self.process(id)?.signal(signal).map(drop).map_err(failed("process takes no signal"))
+    }
+
+    fn process(&self, id: Uuid) -> Result<Identity, Error> {
+        let known = self.lock();
+        let known = known.get(&id).ok_or(Error::Unknown { id })?;
+        if !known.life.is_active() {
+            return Err(Error::Ended { id });
+        }
+        known.process.clone().ok_or(Error::System {
+            what: "process is not known: end it with `kill`",
+            source: io::ErrorKind::NotFound.into(),
+        })
+    }
+
+    /// The newest recording of a schedule: one that runs before those that have ended.
+    pub fn of_schedule(&self, name: &str) -> Option<Recording> {
+        let known = self.lock();
+        let of = known.iter().filter(|(_, it)| it.request.schedule.as_deref() == Some(name));
+        let newest = of.max_by_key(|(id, it)| (it.life.is_active(), **id));
+        newest.map(|(id, it)| it.shown(*id))
     }
 
     /// One recording.

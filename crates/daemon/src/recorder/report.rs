@@ -26,6 +26,13 @@ pub enum Report {
         /// Its start.
         begins: Tai,
     },
+    /// Of a schedule: the next scan is awaited.
+    Waiting {
+        /// Its start.
+        start: Tai,
+    },
+    /// Of a schedule: the account of the session, which is the last event.
+    Session,
     /// The state of the recording.
     Progress(Progress),
     /// A problem that does not end the recording.

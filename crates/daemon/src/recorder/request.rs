@@ -14,7 +14,10 @@ pub const MOST_SOURCES: usize = 64;
 pub const LONGEST_VALUE: usize = 1000;
 
 /// Kinds of sources that a client may name. The others read files and devices of this host.
-const SCHEMES: &[&str] = &["udp://", "tcp://", "panda://", "pattern:"];
+const SCHEMES: &[&str] = &[INPUT, "udp://", "tcp://", "panda://", "pattern:"];
+
+/// The beginning of a source that names an input of the station.
+pub const INPUT: &str = "input:";
 
 /// What is to be recorded. Values are texts in the notation of the command line (`"40s"`, `"10GB"`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -23,7 +26,7 @@ const SCHEMES: &[&str] = &["udp://", "tcp://", "panda://", "pattern:"];
     "source": ["udp://0.0.0.0:46220-46227?format=vdif"], "session": "r1234", "scan": "no0001", "duration": "40s"
 }))]
 pub struct StartRequest {
-    /// The endpoints: `udp://`, `tcp://`, `panda://` or `pattern:`.
+    /// The inputs of the station (`input:NAME`), or endpoints: `udp://`, `tcp://`, `panda://` or `pattern:`.
     pub source: Vec<String>,
     /// The session: letters, digits, `-` and `+`.
     pub session: String,
@@ -59,6 +62,15 @@ pub struct StartRequest {
     /// For a PandA: arm it when all is ready.
     #[serde(default)]
     pub arm: bool,
+    /// The name of its schedule. Only `PUT /api/v1/schedules/NAME` starts such a recording.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<String>,
+    /// For a VEX schedule: the station.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub station: Option<String>,
+    /// For a schedule: the time before its start at which a scan is armed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lead: Option<String>,
 }
 
 /// A request that no recorder is started for.
@@ -91,9 +103,26 @@ pub enum RequestError {
         /// The reason.
         source: name::Error,
     },
+    /// A schedule is not started like a recording.
+    #[error("{key}: it is for PUT /api/v1/schedules/NAME")]
+    Schedule {
+        /// The key.
+        key: &'static str,
+    },
 }
 
 impl StartRequest {
+    /// Checks a request of a client for a recording, which is not that of a schedule.
+    pub fn check_of_client(&self) -> Result<(), RequestError> {
+        let Self { schedule, station, lead, .. } = self;
+        for (key, value) in [("schedule", schedule), ("station", station), ("lead", lead)] {
+            if value.is_some() {
+                return Err(RequestError::Schedule { key });
+            }
+        }
+        self.check()
+    }
+
     /// Checks the request.
     pub fn check(&self) -> Result<(), RequestError> {
         let count = self.source.len();
@@ -109,27 +138,34 @@ impl StartRequest {
         }
         let named = |key| move |source| RequestError::Name { key, source };
         Name::session(&self.session).map_err(named("session"))?;
-        self.scan.parse::<Name>().map_err(named("scan"))?;
+        if self.schedule.is_none() {
+            self.scan.parse::<Name>().map_err(named("scan"))?;
+        }
         self.texts().into_iter().try_for_each(|(key, value)| plain(key, value))
     }
 
-    /// The arguments of `fullbore` for it. Each value is one word with its option, so no value is taken for an option.
-    pub fn words(&self, store: &str) -> Vec<String> {
+    /// The arguments of `fullbore` for it, with these endpoints. `schedule` is the file of its scans. Each value is one
+    /// word with its option, so no value is taken for an option.
+    pub fn words(&self, store: &str, endpoints: &[String], schedule: Option<&str>) -> Vec<String> {
         let mut words = vec!["record".to_owned(), "--json".to_owned()];
         words.push(format!("--store={store}"));
         words.push(format!("--session={}", self.session));
-        words.push(format!("--scan={}", self.scan));
+        words.push(match schedule {
+            Some(file) => format!("--schedule={file}"),
+            None => format!("--scan={}", self.scan),
+        });
         words.extend(self.scans.map(|scans| format!("--scans={scans}")));
         words.extend(self.texts().into_iter().map(|(key, value)| format!("--{key}={value}")));
         words.extend(self.arm.then(|| "--arm".to_owned()));
         words.push("--".to_owned());
-        words.extend(self.source.iter().cloned());
+        words.extend(endpoints.iter().cloned());
         words
     }
 
     /// The options that are texts.
     fn texts(&self) -> Vec<(&'static str, &str)> {
-        let Self { start, until, duration, bytes, circular, buffer, chunk, redundancy, .. } = self;
+        let Self { start, until, duration, bytes, circular, .. } = self;
+        let Self { buffer, chunk, redundancy, station, lead, .. } = self;
         let all = [
             ("start", start),
             ("until", until),
@@ -139,6 +175,8 @@ impl StartRequest {
             ("buffer", buffer),
             ("chunk", chunk),
             ("redundancy", redundancy),
+            ("station", station),
+            ("lead", lead),
         ];
         all.into_iter().filter_map(|(key, value)| Some((key, value.as_deref()?))).collect()
     }
@@ -158,15 +196,26 @@ mod tests {
     fn request(json: &str) -> Result<StartRequest, String> {
         let request: StartRequest =
             serde_json::from_str(json).map_err(|error| error.to_string())?;
-        request.check().map_err(|error| error.to_string())?;
+        request.check_of_client().map_err(|error| error.to_string())?;
         Ok(request)
     }
 
     #[test]
     fn a_request_becomes_the_words_of_a_command() {
         let told = r#"{"source":["udp://:1","udp://:2"],"session":"s","scan":"a","duration":"40s","scans":2,"arm":true}"#;
-        let words = request(told).unwrap().words("/m0,/m1").join(" ");
+        let asked = request(told).unwrap();
+        let words = asked.words("/m0,/m1", &asked.source, None).join(" ");
         let expected = "record --json --store=/m0,/m1 --session=s --scan=a --scans=2 --duration=40s --arm -- udp://:1 udp://:2";
+        assert_eq!(words, expected);
+        let of_schedule = StartRequest {
+            session: "s".into(),
+            schedule: Some("vgos".into()),
+            lead: Some("2s".into()),
+            ..StartRequest::default()
+        };
+        let words = of_schedule.words("/m0", &["udp://:1".to_owned()], Some("/x/scans")).join(" ");
+        let expected =
+            "record --json --store=/m0 --session=s --schedule=/x/scans --lead=2s -- udp://:1";
         assert_eq!(words, expected);
     }
 
@@ -174,7 +223,11 @@ mod tests {
     fn what_reaches_beyond_the_store_is_refused() {
         for (wrong, why) in [
             (r#"{"source":[],"session":"s","scan":"a"}"#, "0 sources"),
-            (r#"{"source":["file:/etc/shadow"],"session":"s","scan":"a"}"#, "is not one of udp://"),
+            (r#"{"source":["udp://:1"],"session":"s","scan":"a","schedule":"x"}"#, "schedule: "),
+            (
+                r#"{"source":["file:/etc/shadow"],"session":"s","scan":"a"}"#,
+                "is not one of input:, udp://",
+            ),
             (r#"{"source":["device:/dev/sda"],"session":"s","scan":"a"}"#, "is not one of"),
             (r#"{"source":["-"],"session":"s","scan":"a"}"#, "is not one of"),
             (r#"{"source":["--to=x"],"session":"s","scan":"a"}"#, "is not one of"),

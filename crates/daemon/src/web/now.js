@@ -3,7 +3,7 @@
 import { call } from "./api.js";
 import { bytes, count, element, keyed, nameOf, rate, say, time } from "./dom.js";
 
-const WORDS = { starting: "STARTING", armed: "ARMED", recording: "RECORDING", stopping: "STOPPING", ended: "ENDED" };
+const WORDS = { starting: "STARTING", waiting: "WAITING", armed: "ARMED", recording: "RECORDING", stopping: "STOPPING", ended: "ENDED" };
 
 /** Rates of the last minute of each stream, for its curve. */
 const histories = new Map();
@@ -21,9 +21,17 @@ export function now(tools) {
   const running = element("div");
   const members = element("tbody");
   const ended = element("ul", { class: "plain" });
+  const next = element("tbody");
+  const plans = element("ul", { class: "plain" });
+  const scheduled = element("section", { "aria-labelledby": "next-title" },
+    element("h2", { id: "next-title" }, "The next scans"),
+    element("div", { class: "wide" }, element("table", {},
+      head("Scan", "Starts (UTC)", "In", "Length", "Target", "Schedule"), next)),
+    plans);
   const page = [
     big,
     running,
+    scheduled,
     may ? startForm(tools) : "",
     element("section", { "aria-labelledby": "members-title" },
       element("h2", { id: "members-title" }, "Members"),
@@ -39,6 +47,10 @@ export function now(tools) {
     keyed(members, status.members, (it) => it.path, memberRow, (row, it) => fillMember(row, it, active));
     const over = status.recordings.filter((it) => it.phase === "ended");
     keyed(ended, over, (it) => it.id, () => element("li"), (item, it) => say(item, endedText(it)));
+    scheduled.hidden = status.schedules.length === 0;
+    const clock = Date.parse(status.time);
+    keyed(next, status.next_scans, (it) => `${it.schedule}/${it.scan}`, nextRow, (row, it) => fillNext(row, it, clock));
+    keyed(plans, status.schedules, (it) => it.name, (it) => planItem(it, tools, may), (item, it) => item.update(it));
     forget(active);
   };
   return { page, update };
@@ -47,7 +59,7 @@ export function now(tools) {
 const head = (...names) => element("thead", {}, element("tr", {}, ...names.map((name) => element("th", { scope: "col" }, name))));
 
 function summary(big, state, facts, active, status) {
-  const order = ["recording", "stopping", "armed", "starting"];
+  const order = ["recording", "stopping", "armed", "waiting", "starting"];
   const phase = order.find((it) => active.some((recording) => recording.phase === it)) ?? "idle";
   const streams = active.flatMap((it) => it.progress?.streams ?? []);
   const gone = streams.reduce((sum, stream) => sum + lost(stream), 0);
@@ -65,6 +77,46 @@ function summary(big, state, facts, active, status) {
   facts.className = gone ? "bad" : "";
   document.title = `${phase === "idle" ? "Idle" : WORDS[phase]}${gone ? " – LOST" : ""} – fullbore`;
 }
+
+function nextRow() {
+  return element("tr", {}, element("th", { scope: "row" }), ...Array.from({ length: 5 }, () => element("td")));
+}
+
+function fillNext(row, scan, clock) {
+  const [name, start, left, length, target, schedule] = row.children;
+  const [begins, ends] = [Date.parse(scan.start), Date.parse(scan.end)];
+  say(name, `${scan.session}_${scan.scan}`);
+  say(start, scan.start.slice(0, 19).replace("T", " "));
+  say(left, begins > clock ? time((begins - clock) / 1000) : "now");
+  say(length, time((ends - begins) / 1000));
+  say(target, scan.target ?? "–");
+  say(schedule, scan.schedule);
+}
+
+/** A schedule: its state, and how to cancel it. */
+function planItem(schedule, { act, confirm }, may) {
+  const text = element("span");
+  const cancel = element("button", {
+    type: "button", class: "danger",
+    onclick: async () => {
+      const what = `Cancel the schedule ${schedule.name}? Its running scan is sealed, and those ahead are not recorded.`;
+      if (await confirm(what, "Cancel the schedule")) {
+        act(() => call("DELETE", `/api/v1/schedules/${schedule.name}`));
+      }
+    },
+  }, `Cancel ${schedule.name}`);
+  const item = element("li", {}, text, " ", may ? cancel : "");
+  item.update = (it) => {
+    item.className = it.problem ? "bad" : "";
+    const scans = `${count(it.ahead)} ${it.ahead === 1 ? "scan" : "scans"} ahead`;
+    say(text, `${it.name}: ${it.state}, ${scans}${it.problem ? `: ${it.problem}` : ""}`);
+    cancel.hidden = it.state === "cancelled";
+  };
+  return item;
+}
+
+/** The name of a recording, before it has a scan. */
+const planned = ({ request }) => (request.schedule ? `schedule ${request.schedule}` : `${request.session}_${request.scan}`);
 
 /** A recording that runs. */
 function section(recording, { act, confirm }, may) {
@@ -100,7 +152,7 @@ function section(recording, { act, confirm }, may) {
     warnings,
     may ? element("div", { class: "actions" }, mark, stop) : "");
   node.update = (it) => {
-    say(title, `${nameOf(it.scan) || `${it.request.session}_${it.request.scan}`}: ${it.phase}`);
+    say(title, `${nameOf(it.scan) || planned(it)}: ${it.phase}`);
     const { progress } = it;
     say(fields.For, time(progress?.seconds));
     say(fields.Received, bytes(progress?.bytes));
@@ -192,8 +244,7 @@ function fillMember(row, member, active) {
 function endedText(recording) {
   const scans = recording.finished.map((it) => `${it.scan}: ${it.headline}${it.unsealed ? ` (not sealed: ${it.unsealed})` : ""}`);
   if (scans.length) return scans.slice(-3).join("; ");
-  const name = `${recording.request.session}_${recording.request.scan}`;
-  return `${name}: ${recording.complaint?.error ?? "ended; the page Scans shows its account"}`;
+  return `${planned(recording)}: ${recording.complaint?.error ?? "ended; the page Scans shows its account"}`;
 }
 
 function startForm({ act }) {

@@ -16,6 +16,7 @@ pub mod loops;
 pub mod mark;
 pub mod memory;
 pub mod packet;
+pub mod passed_sockets;
 pub mod receive;
 pub mod sched;
 pub mod send;
