@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use sha2::{Digest, Sha256};
 
+use crate::vsi;
+
 /// Where the daemon listens if nothing else is said.
 pub const DEFAULT_ADDRESS: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8480);
@@ -20,6 +22,8 @@ pub struct Config {
     pub tokens: Option<PathBuf>,
     /// The program that records: this one, with the verb `record`.
     pub program: PathBuf,
+    /// The port for VSI-S, if there is one.
+    pub vsi: Option<vsi::Settings>,
 }
 
 impl Config {
@@ -63,7 +67,13 @@ mod tests {
 
     fn config(members: &[&str]) -> Config {
         let members = members.iter().map(PathBuf::from).collect();
-        Config { members, listen: DEFAULT_ADDRESS, tokens: None, program: "fullbore".into() }
+        Config {
+            members,
+            listen: DEFAULT_ADDRESS,
+            tokens: None,
+            program: "fullbore".into(),
+            vsi: None,
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //!  browsers, programs ──► http ──► recorder ──► fullbore record …   (processes of their own)
 //!                          │  └──► jobs ──────► care::verify
 //!                          └─────► store, care (lists, markers, protection, removal)
+//!  the Field System ───► vsi ───► recorder
 //! ```
 //!
 //! The daemon never touches a block: it starts recorders, reads what they print, and reads the store as every command
@@ -18,6 +19,7 @@ pub mod jobs;
 pub mod recorder;
 mod serve;
 pub mod status;
+pub mod vsi;
 
 pub use config::Config;
 pub use serve::{Error, Ready, serve};

@@ -20,6 +20,7 @@ use crate::http::{Station, router};
 use crate::jobs::Jobs;
 use crate::recorder::Recorders;
 use crate::status;
+use crate::vsi;
 
 /// Time between two looks at the stop handle.
 const LOOK: Duration = Duration::from_millis(50);
@@ -35,6 +36,8 @@ pub struct Ready {
     pub found: usize,
     /// The directory of its own files.
     pub state: PathBuf,
+    /// Where it listens for VSI-S.
+    pub vsi: Option<SocketAddr>,
 }
 
 /// The daemon cannot serve.
@@ -75,6 +78,9 @@ pub enum Error {
     /// The tokens.
     #[error(transparent)]
     Tokens(#[from] tokens::Error),
+    /// The port for VSI-S.
+    #[error(transparent)]
+    Vsi(#[from] vsi::Error),
     /// The listener.
     #[error("listening on {address}")]
     Listen {
@@ -99,6 +105,7 @@ impl Hint for Error {
             }
             Self::NoDirectory => "set FULLBORE_STATE to a directory that stays",
             Self::Tokens(_) => "docs/howto/station.md shows such a file",
+            Self::Vsi(error) => return error.hint(),
             Self::File { .. } | Self::Twice { .. } | Self::Member { .. } | Self::Start(_) => {
                 return None;
             }
@@ -126,6 +133,9 @@ pub fn serve(config: &Config, stop: &StopHandle, ready: impl FnOnce(&Ready)) -> 
     let what = "finding recorders that run";
     let recorders = found.map_err(|source| Error::File { path: folder, what, source })?;
     let count = recorders.all().iter().filter(|it| it.pid.is_some()).count();
+    let vsi = config.vsi.as_ref();
+    let vsi = vsi.map(|it| vsi::Port::open(it, &config.members, recorders.clone(), &state));
+    let vsi = vsi.transpose()?;
     let jobs = Jobs::default();
     let news = status::keep(&config.members, recorders.clone(), jobs.clone());
     let station = Arc::new(Station::new(
@@ -141,7 +151,8 @@ pub fn serve(config: &Config, stop: &StopHandle, ready: impl FnOnce(&Ready)) -> 
     let login_url = station.login_url().map_err(Error::Start)?;
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build().map_err(Error::Start)?;
-    ready(&Ready { address, login_url, found: count, state });
+    let vsi = vsi.as_ref().map(vsi::Port::address);
+    ready(&Ready { address, login_url, found: count, state, vsi });
     let served = runtime.block_on(async {
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let stopped = async {
@@ -199,6 +210,7 @@ mod tests {
                 listen: address.parse().unwrap(),
                 tokens: None,
                 program: "/nowhere".into(),
+                vsi: None,
             };
             let error = serve(&config, &StopHandle::default(), |_| panic!()).unwrap_err();
             assert!(matches!(error, Error::Open { .. }) && error.hint().is_some(), "{error}");

@@ -7,9 +7,10 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args as ClapArgs;
 use fullbore_daemon::config::DEFAULT_ADDRESS;
-use fullbore_daemon::{Config, Ready};
+use fullbore_daemon::{Config, Ready, vsi};
 use fullbore_recording::store;
 use fullbore_terminal::output::{self, Output};
+use fullbore_transfer::files::AllowList;
 use serde::Serialize;
 
 use crate::hint::explained;
@@ -33,6 +34,11 @@ use crate::store_arg::StoreArg;
 ///
 ///   curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:8480/api/v1/status
 ///
+/// --vsi-s opens a port for VSI-S, over which the NASA Field System and m5copy control the station
+/// as a FlexBuff. Every host that reaches the port may ask. Only hosts of --vsi-s-allow may command.
+///
+///   fullbore serve --vsi-s 192.0.2.5 --vsi-s-allow 192.0.2.1
+///
 /// The daemon's own files are in station/ of $FULLBORE_STATE, else in ~/.local/state/fullbore:
 /// the audit log, sessions of browsers, and a directory for each recording that runs.
 ///
@@ -46,6 +52,16 @@ pub struct Args {
     /// A TOML file with the tokens of programs.
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
+    /// Also listen for VSI-S; without an address on 127.0.0.1:2620, without a port on 2620.
+    #[arg(long, value_name = "ADDRESS[:PORT]", num_args = 0..=1, default_missing_value = "127.0.0.1",
+        value_parser = vsi::address)]
+    vsi_s: Option<SocketAddr>,
+    /// Hosts and networks whose VSI-S commands are obeyed, separated by commas; default: this host.
+    #[arg(long, value_name = "ADDRESSES", requires = "vsi_s")]
+    vsi_s_allow: Option<AllowList>,
+    /// The directory for files of disk2file. Without it, there are none.
+    #[arg(long, value_name = "DIRECTORY", requires = "vsi_s")]
+    vsi_s_files: Option<PathBuf>,
     #[command(flatten)]
     store: StoreArg,
 }
@@ -57,6 +73,8 @@ struct ServeJson<'a> {
     login: &'a str,
     found: usize,
     state: &'a PathBuf,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vsi: Option<SocketAddr>,
 }
 
 /// Runs the command.
@@ -69,7 +87,12 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
             .with_context(|| format!("making the default store {}", member.display()))?;
     }
     let program = std::env::current_exe().context("finding this program, which records")?;
-    let config = Config { members, listen: args.listen, tokens: args.tokens, program };
+    let vsi = args.vsi_s.map(|listen| vsi::Settings {
+        listen,
+        allow: args.vsi_s_allow.unwrap_or_else(AllowList::this_host),
+        files: args.vsi_s_files,
+    });
+    let config = Config { members, listen: args.listen, tokens: args.tokens, program, vsi };
     let stop = signals::stop_handle()?;
     fullbore_daemon::serve(&config, &stop, |ready| tell(ready, output)).map_err(explained)?;
     if !output.json {
@@ -79,8 +102,9 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
 }
 
 fn tell(ready: &Ready, output: Output) {
-    let Ready { address, login_url: login, found, state } = ready;
-    let told = ServeJson { event: "serving", address: *address, login, found: *found, state };
+    let Ready { address, login_url: login, found, state, vsi } = ready;
+    let told =
+        ServeJson { event: "serving", address: *address, login, found: *found, state, vsi: *vsi };
     if !output.event(&told) {
         let again = match found {
             0 => String::new(),
@@ -89,5 +113,8 @@ fn tell(ready: &Ready, output: Output) {
         output::print_on(&format!(
             "serving on http://{address}{again}\nlog in once, within a day: {login}\n"
         ));
+        if let Some(vsi) = vsi {
+            output::print_on(&format!("VSI-S on {vsi}\n"));
+        }
     }
 }
