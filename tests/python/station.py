@@ -30,8 +30,8 @@ class Answer:
 class Station:
     """A running `fullbore serve --json` with a token for each role; without a store, its demonstration."""
 
-    def __init__(self, store, state, port=0):
-        self.store, self.state, self.port = store, state, port
+    def __init__(self, store, state, port=0, options=()):
+        self.store, self.state, self.port, self.more = store, state, port, options
 
     def __enter__(self):
         self.state.mkdir(exist_ok=True)
@@ -41,7 +41,7 @@ class Station:
             for role, secret in SECRETS.items()
         ]
         tokens.write_text("\n".join(listed))
-        words = [BINARY, "serve", *self.options(tokens), "--json"]
+        words = [BINARY, "serve", *self.options(tokens), "--json", *self.more]
         environment = {"PATH": "/usr/bin:/bin", "HOME": str(self.state), "FULLBORE_STATE": str(self.state)}
         self.errors = open(self.state / "errors", "ab")
         self.process = subprocess.Popen(

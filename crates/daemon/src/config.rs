@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use sha2::{Digest, Sha256};
 
 use crate::station_file::StationFile;
+use crate::vsi;
 
 /// Where the daemon listens if nothing else is said.
 pub const DEFAULT_ADDRESS: SocketAddr =
@@ -30,6 +31,8 @@ pub struct Config {
     pub program: PathBuf,
     /// For a demonstration: the directory of its files, which its owner removes afterwards.
     pub demo: Option<PathBuf>,
+    /// The port for VSI-S, if there is one.
+    pub vsi: Option<vsi::Settings>,
 }
 
 impl Config {
@@ -76,9 +79,9 @@ mod tests {
 
     fn config(members: &[&str]) -> Config {
         let members = members.iter().map(PathBuf::from).collect();
-        let (station, reload, demo) = (None, Arc::default(), None);
+        let (station, reload, demo, vsi) = (None, Arc::default(), None, None);
         let (listen, tokens, program) = (DEFAULT_ADDRESS, None, "fullbore".into());
-        Config { members, listen, tokens, station, reload, program, demo }
+        Config { members, listen, tokens, station, reload, program, demo, vsi }
     }
 
     #[test]

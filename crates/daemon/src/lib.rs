@@ -6,6 +6,7 @@
 //!                                  │  └──► jobs ──────► care::verify
 //!                                  └─────► store, care (lists, markers, protection, removal)
 //!  station_file ──► settings, schedules, alerts ──► webhooks, programs
+//!  the Field System ───► vsi ───► recorder
 //! ```
 //!
 //! The daemon never touches a block: it starts recorders, reads what they print, and reads the store as every command
@@ -29,6 +30,7 @@ pub mod settings;
 pub mod station_file;
 pub mod status;
 pub mod systemd;
+pub mod vsi;
 
 pub use config::Config;
 pub use reload::Reloaded;

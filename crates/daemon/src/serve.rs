@@ -32,6 +32,7 @@ use crate::station_file::Listen;
 use crate::status;
 use crate::systemd::Manager;
 use crate::systemd::movement::{self, Movement};
+use crate::vsi;
 
 /// Time between two looks at the stop handle.
 const LOOK: Duration = Duration::from_millis(50);
@@ -53,6 +54,8 @@ pub struct Ready {
     pub found: usize,
     /// The directory of its own files.
     pub state: PathBuf,
+    /// Where it listens for VSI-S.
+    pub vsi: Option<SocketAddr>,
 }
 
 /// The daemon cannot serve.
@@ -121,6 +124,9 @@ pub enum Error {
     /// The tokens.
     #[error(transparent)]
     Tokens(#[from] tokens::Error),
+    /// The port for VSI-S.
+    #[error(transparent)]
+    Vsi(#[from] vsi::Error),
     /// The listener.
     #[error("listening on {address}")]
     Listen {
@@ -151,6 +157,7 @@ impl Hint for Error {
             }
             Self::NoDirectory => "set FULLBORE_STATE to a directory that stays",
             Self::Tokens(_) => "docs/howto/station.md shows such a file",
+            Self::Vsi(error) => return error.hint(),
             Self::File { .. }
             | Self::Twice { .. }
             | Self::Member { .. }
@@ -202,6 +209,9 @@ pub fn serve(config: &Config, stop: &StopHandle, mut tell: impl FnMut(&Told)) ->
     let news =
         status::keep(&members, news_of, keeping, schedules.clone(), alerts.clone(), demo.is_some());
     let news = news.map_err(Error::Start)?;
+    let vsi = config.vsi.as_ref();
+    let vsi = vsi.map(|it| vsi::Port::open(it, &members, recorders.clone(), &state));
+    let vsi = vsi.transpose()?;
     let mut sessions = Sessions::open(&state.join("sessions.json"));
     let path = state.join("sessions.json");
     let what = "writing the sessions";
@@ -234,9 +244,12 @@ pub fn serve(config: &Config, stop: &StopHandle, mut tell: impl FnMut(&Told)) ->
     let entrance = Entrance::new(limits.0, limits.1, router(station.clone()));
     let certificate = bound.certificate.clone();
     let source = source_of(&listen, &current.get().names, &state);
+    let vsi_s = vsi.as_ref().map(vsi::Port::address);
     let served = runtime.block_on(async {
         let _files = bound.accept(&entrance)?;
-        let ready = Ready { address, urls, login_url, fingerprint, found: count, state, problems };
+        let found = count;
+        let ready =
+            Ready { address, urls, login_url, fingerprint, found, state, problems, vsi: vsi_s };
         tell(&Told::Ready(ready.clone()));
         manager.ready(&format!("serving on {}", ready.urls.join(", ")));
         let reloading = Reloading {
@@ -381,6 +394,7 @@ mod tests {
                 reload: Arc::default(),
                 program: "/nowhere".into(),
                 demo: None,
+                vsi: None,
             };
             let error = serve(&config, &StopHandle::default(), |_| panic!()).unwrap_err();
             assert!(matches!(error, Error::Open { .. }) && error.hint().is_some(), "{error}");

@@ -85,7 +85,7 @@ pub struct MemberSpace {
 }
 
 /// What is known of a member, and when it said so.
-type Answer = Arc<Mutex<(Instant, MemberSpace)>>;
+pub(crate) type Answer = Arc<Mutex<(Instant, MemberSpace)>>;
 
 /// Ended recordings in the document. The others are listed by `/api/v1/recordings`.
 const ENDED_SHOWN: usize = 5;
@@ -135,7 +135,8 @@ fn shown(all: Vec<Recording>) -> Vec<Recording> {
     all.into_iter().filter(|it| wanted(it)).collect()
 }
 
-fn space_of(answer: &Answer) -> MemberSpace {
+/// What is known of the space of a member now.
+pub(crate) fn space_of(answer: &Answer) -> MemberSpace {
     let (at, space) = answer.lock().unwrap_or_else(PoisonError::into_inner).clone();
     if at.elapsed() < SILENT {
         return space;
@@ -144,7 +145,8 @@ fn space_of(answer: &Answer) -> MemberSpace {
     MemberSpace { free_bytes: None, problem: Some(problem), ..space }
 }
 
-fn watched(path: &Path) -> std::io::Result<Answer> {
+/// Asks a member for its space again and again, on a thread, as long as the answer is held.
+pub(crate) fn watched(path: &Path) -> std::io::Result<Answer> {
     let unknown = MemberSpace {
         path: path.display().to_string(),
         free_bytes: None,

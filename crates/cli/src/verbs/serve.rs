@@ -9,10 +9,11 @@ use anyhow::Context;
 use clap::Args as ClapArgs;
 use fullbore_daemon::config::DEFAULT_ADDRESS;
 use fullbore_daemon::station_file::{self, Fault, StationFile, Summary};
-use fullbore_daemon::{Config, Ready, Told};
+use fullbore_daemon::{Config, Ready, Told, vsi};
 use fullbore_linux::stop_handle::StopHandle;
 use fullbore_recording::store;
 use fullbore_terminal::output::{self, Output};
+use fullbore_transfer::files::AllowList;
 use serde::Serialize;
 
 use crate::hint::explained;
@@ -48,6 +49,11 @@ use crate::store_arg::StoreArg;
 /// An address that other hosts reach has TLS, and needs tokens. Without a certificate in the file,
 /// one that signs itself is made, and its fingerprint is printed.
 ///
+/// --vsi-s opens a port for VSI-S, over which the NASA Field System and m5copy control the station
+/// as a FlexBuff. Every host that reaches the port may ask. Only hosts of --vsi-s-allow may command.
+///
+///   fullbore serve --vsi-s 192.0.2.5 --vsi-s-allow 192.0.2.1
+///
 /// The daemon's own files are in station/ of $FULLBORE_STATE, else in ~/.local/state/fullbore:
 /// the audit log, sessions of browsers, and a directory for each recording that runs.
 ///
@@ -69,6 +75,16 @@ pub struct Args {
     /// Check the file of --config, and do not serve.
     #[arg(long)]
     check: bool,
+    /// Also listen for VSI-S; without an address on 127.0.0.1:2620, without a port on 2620.
+    #[arg(long, value_name = "ADDRESS[:PORT]", num_args = 0..=1, default_missing_value = "127.0.0.1",
+        value_parser = vsi::address)]
+    vsi_s: Option<SocketAddr>,
+    /// Hosts and networks whose VSI-S commands are obeyed, separated by commas; default: this host.
+    #[arg(long, value_name = "ADDRESSES", requires = "vsi_s")]
+    vsi_s_allow: Option<AllowList>,
+    /// The directory for files of disk2file. Without it, there are none.
+    #[arg(long, value_name = "DIRECTORY", requires = "vsi_s")]
+    vsi_s_files: Option<PathBuf>,
     #[command(flatten)]
     store: StoreArg,
 }
@@ -83,6 +99,8 @@ struct ServeJson<'a> {
     found: usize,
     state: &'a PathBuf,
     problems: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vsi: Option<SocketAddr>,
 }
 
 #[derive(Serialize)]
@@ -102,7 +120,7 @@ pub fn run(args: Args, file: Option<PathBuf>, output: Output) -> anyhow::Result<
     }
     if args.demo {
         anyhow::ensure!(file.is_none(), "--demo needs no file, and takes none");
-        return demo(&args, output);
+        return demo(args, output);
     }
     let (reload, from_file) = (Arc::default(), file.is_some());
     let config = match file {
@@ -117,12 +135,14 @@ pub fn run(args: Args, file: Option<PathBuf>, output: Output) -> anyhow::Result<
             let station = StationFile::read(&file).map_err(explained)?;
             let (members, listen, tokens) = (station.members.clone(), args.listen, None);
             let program = program()?;
-            Config { members, listen, tokens, station: Some(station), reload, program, demo: None }
+            let (station, demo, vsi) = (Some(station), None, vsi(args));
+            Config { members, listen, tokens, station, reload, program, demo, vsi }
         }
         None => {
             let members = members(&args)?;
-            let (listen, tokens, program) = (args.listen, args.tokens, program()?);
-            Config { members, listen, tokens, station: None, reload, program, demo: None }
+            let (listen, tokens, program) = (args.listen, args.tokens.clone(), program()?);
+            let (station, demo, vsi) = (None, None, vsi(args));
+            Config { members, listen, tokens, station, reload, program, demo, vsi }
         }
     };
     let stop = match from_file {
@@ -145,7 +165,7 @@ fn members(args: &Args) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 /// Serves a demonstration in a temporary directory.
-fn demo(args: &Args, output: Output) -> anyhow::Result<ExitCode> {
+fn demo(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let directory = tempfile::Builder::new().prefix("fullbore-demo-").tempdir();
     let directory = directory.context("making a temporary directory for the demonstration")?;
     let member = directory.path().join("disk0");
@@ -153,11 +173,20 @@ fn demo(args: &Args, output: Output) -> anyhow::Result<ExitCode> {
     let (program, listen, tokens) = (program()?, args.listen, args.tokens.clone());
     let (station, reload, demo) = (None, Arc::default(), Some(directory.path().to_owned()));
     let config =
-        Config { members: vec![member], listen, tokens, station, reload, program, demo };
+        Config { members: vec![member], listen, tokens, station, reload, program, demo, vsi: vsi(args) };
     let stop = signals::stop_handle()?;
     let served = serve(&config, &stop, "the demonstration has ended", output);
     directory.close().context("removing the directory of the demonstration")?;
     served
+}
+
+/// The port for VSI-S, if one is asked for.
+fn vsi(args: Args) -> Option<vsi::Settings> {
+    Some(vsi::Settings {
+        listen: args.vsi_s?,
+        allow: args.vsi_s_allow.unwrap_or_else(AllowList::this_host),
+        files: args.vsi_s_files,
+    })
 }
 
 fn program() -> anyhow::Result<PathBuf> {
@@ -224,10 +253,10 @@ fn tell(told: &Told, output: Output) {
 }
 
 fn tell_ready(ready: &Ready, output: Output) {
-    let Ready { address, urls, login_url, fingerprint, found, state, problems } = ready;
+    let Ready { address, urls, login_url, fingerprint, found, state, problems, vsi } = ready;
     let (login, fingerprint) = (login_url.as_deref(), fingerprint.as_deref());
-    let (event, address, found) = ("serving", *address, *found);
-    let told = ServeJson { event, address, urls, login, fingerprint, found, state, problems };
+    let (event, address, found, vsi) = ("serving", *address, *found, *vsi);
+    let told = ServeJson { event, address, urls, login, fingerprint, found, state, problems, vsi };
     if output.event(&told) {
         return;
     }
@@ -239,6 +268,7 @@ fn tell_ready(ready: &Ready, output: Output) {
     text += &login.map(|url| format!("log in once, within a day: {url}\n")).unwrap_or_default();
     let shown = |it: &str| format!("SHA-256 of the certificate: {it}\n");
     text += &fingerprint.map(shown).unwrap_or_default();
+    text += &vsi.map(|address| format!("VSI-S on {address}\n")).unwrap_or_default();
     output::print_on(&text);
     problems.iter().for_each(|problem| output::complain(None, problem));
 }

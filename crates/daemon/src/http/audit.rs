@@ -21,7 +21,7 @@ const LONGEST_PATH: usize = 500;
 
 /// The log.
 #[derive(Debug)]
-pub(super) struct Audit {
+pub(crate) struct Audit {
     path: PathBuf,
     one_at_a_time: Mutex<()>,
 }
@@ -37,7 +37,7 @@ struct Line<'a> {
 }
 
 impl Audit {
-    pub(super) fn new(path: PathBuf) -> Self {
+    pub(crate) fn new(path: PathBuf) -> Self {
         Self { path, one_at_a_time: Mutex::default() }
     }
 
@@ -65,7 +65,8 @@ impl Audit {
         }
     }
 
-    fn append(&self, line: &Line<'_>) -> io::Result<()> {
+    /// Adds a line.
+    pub(crate) fn append(&self, line: &impl Serialize) -> io::Result<()> {
         let text = serde_json::to_string(line)? + "\n";
         let _one = self.one_at_a_time.lock().unwrap_or_else(PoisonError::into_inner);
         if fs::metadata(&self.path).is_ok_and(|it| it.len() > LARGEST) {

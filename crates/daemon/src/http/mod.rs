@@ -7,7 +7,7 @@
 //! The guard lets nobody's requests through to handlers, and each handler takes the role that it needs as an argument
 //! (`Viewer`, `Operator`, `Admin`). A handler without one is open to all: the pages, the login, and the OpenAPI document.
 
-mod audit;
+pub(crate) mod audit;
 mod body;
 mod demo;
 mod events;
