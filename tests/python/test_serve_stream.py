@@ -61,9 +61,12 @@ def messages(client, seconds=PATIENCE):
 def fed(client, sent, port):
     """The messages that come while frames are sent. A client's thread runs when the machine lets it, so it may open its tap
     late."""
+    came = False
     for begin in range(0, len(sent), 63):
         wire.send(sent[begin : begin + 63], port, pause=0.0005)
-        yield from messages(client, 0.1)
+        for message in messages(client, 0.1 if came else 1):
+            came = True
+            yield message
     yield from messages(client)
 
 
