@@ -61,9 +61,12 @@ def messages(client, seconds=PATIENCE):
 def fed(client, sent, port):
     """The messages that come while frames are sent. A client's thread runs when the machine lets it, so it may open its tap
     late."""
-    for begin in range(0, len(sent), 63):
-        wire.send(sent[begin : begin + 63], port, pause=0.0005)
-        yield from messages(client, 0.1)
+    came = False
+    for begin in range(0, len(sent), 250):
+        wire.send(sent[begin : begin + 250], port, pause=0.0003)
+        for message in messages(client, 0.1 if came else 0.5):
+            came = True
+            yield message
     yield from messages(client)
 
 
@@ -167,7 +170,7 @@ def eventually(done):
 
 def test_clients_that_hang_slow_nothing_and_nothing_runs_while_nobody_looks(store, tmp_path):
     port = free_port()
-    sent = frames(two_bits(noise(4.0, 1, seed=6)), 2)
+    sent = frames(two_bits(noise(20.0, 1, seed=6)), 2)
     with Station(store, tmp_path / "state") as station:
         started = station.start(source(port))
         id, pid = started["id"], started["pid"]
@@ -225,7 +228,7 @@ def test_who_may_look_and_what_is_refused(store, tmp_path):
         answer = station.ask("GET", f"/api/v1/recordings/{id}/spectra?stream={port}")
         assert answer.status == 400 and "WebSocket" in answer.json["advice"]
         with watch(station, id, stream=port, channel=1) as client:
-            told = next(fed(client, frames(two_bits(noise(2.0, 1, seed=7)), 2), port))
+            told = next(fed(client, frames(two_bits(noise(12.0, 1, seed=7)), 2), port))
             assert told["event"] == "refused" and "there is no channel 1" in told["error"]
             with pytest.raises(ConnectionClosed):
                 client.recv(timeout=PATIENCE)
@@ -311,7 +314,7 @@ def test_the_demonstration_shows_a_waterfall_that_moves_and_a_loss_in_red(tmp_pa
 def test_the_waterfall_on_a_canvas_shows_the_same(tmp_path):
     """Without WebGL 2, and on a phone: a tone at 21 % of the sample rate."""
     port = free_port()
-    sent = frames(two_bits(noise(3.0, 1, seed=8)), 2)
+    sent = frames(two_bits(noise(12.0, 1, seed=8)), 2)
     store = tmp_path / "store"
     store.mkdir()
     with Browser(tmp_path / "profile", PATIENCE) as browser, Station(store, tmp_path / "state") as station:
@@ -325,7 +328,7 @@ def test_the_waterfall_on_a_canvas_shows_the_same(tmp_path):
         wire.send(sent[:100], port, pause=0.001)
         until(page, "document.querySelector('[name=stream]').value !== ''")
         chosen(page, "size", "256")
-        wire.send(sent[100:], port, pause=0.002)
+        wire.send(sent[100:], port, pause=0.001)
         until(page, "/kHz/.test(document.querySelector('#reading').textContent)")
         columns = np.array(page.value(TOP))
         assert abs(np.argmax(columns) / len(columns) - 0.42) < 2 / len(columns) + 1 / 256
