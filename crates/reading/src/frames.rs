@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use fullbore_store::reader::StoredStream;
+
 use crate::error::ReadError;
 use crate::scan::StreamView;
 
@@ -18,12 +20,7 @@ impl StreamView<'_> {
 
     /// The index of the first frame in the stream's own count, which gaps and markers use.
     pub fn first_index(self) -> i64 {
-        let stream = self.stream();
-        let of_blocks = stream.blocks.first().map(|it| it.block.first);
-        match (stream.placed_edges().map(|(first, _)| first), of_blocks) {
-            (Some(placed), Some(of_blocks)) => placed.min(of_blocks),
-            (placed, of_blocks) => placed.or(of_blocks).unwrap_or(0),
-        }
+        first_index(self.stream())
     }
 
     /// The index behind the last frame.
@@ -100,6 +97,21 @@ impl StreamView<'_> {
         Ok(())
     }
 
+    /// The runs of frames that are stored, in order: what `cat` prints. Fill is stored, too.
+    pub fn stored(self) -> Vec<Range<u64>> {
+        let (stream, first) = (self.stream(), self.first_index());
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        for location in stream.blocks.iter().filter(|it| it.is_readable()) {
+            let place = |index: i64| index.saturating_sub(first).max(0).unsigned_abs();
+            let run = place(location.block.first)..place(stream.end_of(&location.block));
+            match runs.last_mut() {
+                Some(last) if last.end >= run.start => last.end = last.end.max(run.end),
+                _ => runs.push(run),
+            }
+        }
+        runs
+    }
+
     /// Says of each frame whether it was received and stored, from the index alone.
     ///
     /// # Panics
@@ -126,11 +138,22 @@ impl StreamView<'_> {
 
     /// The parts of a range of stored frames that are no fill.
     pub(crate) fn received(self, part: Range<i64>) -> Vec<Range<i64>> {
-        match self.stream().is_filled() {
-            true => self.stream().gaps.uncovered(part),
-            false => vec![part],
-        }
+        received(self.stream(), part)
     }
+}
+
+/// The index of the first frame of a stream.
+pub(crate) fn first_index(stream: &StoredStream) -> i64 {
+    let of_blocks = stream.blocks.first().map(|it| it.block.first);
+    match (stream.placed_edges().map(|(first, _)| first), of_blocks) {
+        (Some(placed), Some(of_blocks)) => placed.min(of_blocks),
+        (placed, of_blocks) => placed.or(of_blocks).unwrap_or(0),
+    }
+}
+
+/// The parts of a range of stored frames that are no fill.
+pub(crate) fn received(stream: &StoredStream, part: Range<i64>) -> Vec<Range<i64>> {
+    if stream.is_filled() { stream.gaps.uncovered(part) } else { vec![part] }
 }
 
 #[cfg(test)]
@@ -175,6 +198,7 @@ mod tests {
             stream.read_valid(range, &mut by_index).unwrap();
             prop_assert_eq!(&by_index, &expected);
         });
+        assert_eq!(stream.stored(), [0..skipped.start, skipped.end..FRAMES]);
         let error = stream.read_frames(0..FRAMES + 1, &mut [], &mut []).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Range);
     }

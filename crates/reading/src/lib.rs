@@ -4,6 +4,7 @@
 //! a path, a name ──► Place ──► OpenScan ──► StreamView ──► read_frames   bytes of frames, and which were received
 //!                                                │
 //!                                                └───────► Samples ──► read: values of lines, absent ones as NaN
+//!                      └─► Blocks ──► one block after the other, while the scan is recorded too
 //! ```
 //!
 //! This is what a program needs to compute with a recording that does not fit into memory; the Python package is its
@@ -14,6 +15,7 @@
 //!
 //! Data that cannot be read is an error, unless the scan was opened to skip it. Then it counts as not received.
 
+mod blocks;
 mod error;
 mod frames;
 mod place;
@@ -21,6 +23,7 @@ mod samples;
 mod scan;
 mod times;
 
+pub use self::blocks::{Block, Blocks, Next};
 pub use self::error::{ErrorKind, ReadError};
 pub use self::place::{Place, session_of};
 pub use self::samples::{Line, Samples};
