@@ -56,7 +56,6 @@ class Recorder:
         """Starts the recording. Returns when it is armed: from then on, nothing that arrives is lost unseen."""
         if self._native is not None:
             raise _native.Error("the recording has begun already")
-        # A path or a size of numpy is a text or a number to JSON.
         named = {name.replace("_", "-"): _plain(value) for name, value in self.options.items() if value is not None}
         self._native = _native.Recording.start(json.dumps(named))
         return self
@@ -80,20 +79,21 @@ class Recorder:
         self._begun().abort()
 
     def wait(self) -> list[Any]:
-        """Waits for the end of the recording, and returns the sealed scans. Ctrl-C stops it."""
-        for _ in self.events():
-            pass
+        """Waits for the end of the recording, and returns the sealed scans. Ctrl-C stops and seals it, and is raised then."""
+        try:
+            for _ in self.events():
+                pass
+        except KeyboardInterrupt:
+            self.stop()
+            self._join()
+            raise
         return self._join()
 
     def events(self) -> Iterator[Any]:
-        """The events, as `fullbore record --json` prints them, until the recording ends. Ctrl-C stops the recording."""
+        """The events, as `fullbore record --json` prints them, until the recording ends."""
         native = self._begun()
         while True:
-            try:
-                events = native.events(LOOK)
-            except KeyboardInterrupt:
-                native.stop()
-                raise
+            events = native.events(LOOK)
             if events is None:
                 return
             yield from map(json.loads, events)

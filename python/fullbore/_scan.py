@@ -43,7 +43,7 @@ def verify(place: Union[Scan, Path], *, store: Roots = None) -> Any:
 
 
 class Scan(Mapping[str, Stream]):
-    """One contiguous recording: its streams by name."""
+    """One contiguous recording: its streams by name. A stream that it does not have is a `NotFoundError`."""
 
     def __init__(self, native: _native.Scan, skip_damaged: bool) -> None:
         self._native = native
@@ -70,7 +70,7 @@ class Scan(Mapping[str, Stream]):
     @property
     def members(self) -> list[str]:
         """The directories that it was opened from."""
-        return [os.fspath(root) for root in self._native.roots]
+        return self._native.roots
 
     @property
     def markers(self) -> Any:
@@ -107,6 +107,10 @@ class Scan(Mapping[str, Stream]):
 
     def __len__(self) -> int:
         return len(self._native.streams)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The stream of this name, or the default."""
+        return self[name] if name in self else default
 
     @property
     def headline(self) -> str:
@@ -165,6 +169,10 @@ class Store(Mapping[str, Scan]):
 
     def __len__(self) -> int:
         return len(self.entries)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The scan of this name, or the default."""
+        return self[name] if name in self else default
 
     def __repr__(self) -> str:
         return f"<Store {', '.join(self._roots)}: {len(self)} scans>"

@@ -1,5 +1,6 @@
 //! Scans and stores.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -47,8 +48,8 @@ impl Scan {
 
     /// The directories of the store.
     #[getter]
-    fn roots(&self) -> Vec<PathBuf> {
-        self.0.roots().to_vec()
+    fn roots(&self) -> Vec<OsString> {
+        texts(self.0.roots().to_vec())
     }
 
     /// The names of its streams.
@@ -95,18 +96,25 @@ impl Scan {
     }
 }
 
+/// The directories of the store, the scan, the stream.
+type Found = (Vec<OsString>, Option<String>, Option<String>);
+
+fn texts(paths: Vec<PathBuf>) -> Vec<OsString> {
+    paths.into_iter().map(PathBuf::into_os_string).collect()
+}
+
 /// Finds out what a text means: the directories of the store, the scan and the stream.
 #[pyfunction]
 pub fn find(
     py: Python<'_>,
     text: &str,
     roots: Vec<PathBuf>,
-) -> PyResult<(Vec<PathBuf>, Option<String>, Option<String>)> {
+) -> PyResult<Found> {
     let found = py.detach(|| Place::find(text, &roots));
     Ok(match found.map_err(|error| errors::of_reading(py, error))? {
-        Place::Store(roots) => (roots, None, None),
+        Place::Store(roots) => (texts(roots), None, None),
         Place::Scan { roots, scan, stream } => {
-            (roots, Some(scan.to_string()), stream.map(String::from))
+            (texts(roots), Some(scan.to_string()), stream.map(String::from))
         }
     })
 }
