@@ -18,15 +18,18 @@ Roots = Union[None, Path, "list[Path]", "tuple[Path, ...]"]
 def open(place: Path, *, store: Roots = None, skip_damaged: bool = False) -> Scan:
     """Opens a scan: by a path (`store/session_scan`, or the directory of a stream), or by its name in a store.
 
-    A path finds the other members of its disk set by the manifest. With `store`, one directory or several, `place` is
+    The address of a copy in an object store (`s3://bucket/prefix/session_scan`) opens the copy; its blocks are read by
+    ranges. A path finds the other members of its disk set by the manifest. With `store`, one directory or several, `place` is
     the name of a scan or an unambiguous beginning of it. A scan that is being recorded is opened as far as it is
     durable. With `skip_damaged`, data that cannot be read counts as not received; else it is a `DamagedError`.
     """
+    if store is None and _native.is_address(os.fspath(place)):
+        return Scan(_native.Scan.open_copy(os.fspath(place), skip_damaged))
     roots, scan, _ = _native.find(os.fspath(place), _roots(store))
     if scan is None:
         names = ", ".join(list(Store(roots))[:6])
         raise _native.NotFoundError(f"`{place}` is a store, not a scan\n  open_store opens it; it has: {names or 'no scan'}")
-    return Scan(_native.Scan.open(roots, scan, skip_damaged), skip_damaged)
+    return Scan(_native.Scan.open(roots, scan, skip_damaged))
 
 
 def open_store(*directories: Path, skip_damaged: bool = False) -> Store:
@@ -45,9 +48,8 @@ def verify(place: Union[Scan, Path], *, store: Roots = None) -> Any:
 class Scan(Mapping[str, Stream]):
     """One contiguous recording: its streams by name. A stream that it does not have is a `NotFoundError`."""
 
-    def __init__(self, native: _native.Scan, skip_damaged: bool) -> None:
+    def __init__(self, native: _native.Scan) -> None:
         self._native = native
-        self._skip_damaged = skip_damaged
         self.manifest: Any = json.loads(native.manifest())
         """The manifest, as its schema describes it."""
 
@@ -97,7 +99,7 @@ class Scan(Mapping[str, Stream]):
         return json.loads(self._native.verify())
 
     def __getitem__(self, name: str) -> Stream:
-        return Stream(self._native.stream(name), name, self.name, self._skip_damaged)
+        return Stream(self._native.stream(name), name, self.name)
 
     def __contains__(self, name: object) -> bool:
         return name in self._native.streams

@@ -110,9 +110,8 @@ class Frames:
     ndim = 2
     dtype = np.dtype(np.uint8)
 
-    def __init__(self, native: _native.Stream, skip_damaged: bool) -> None:
+    def __init__(self, native: _native.Stream) -> None:
         self._native = native
-        self._skip_damaged = skip_damaged
         self.valid = Valid(native)
 
     @property
@@ -152,7 +151,7 @@ class Frames:
     def blocks(self, start: Any = 0) -> Iterator[Block]:
         """The blocks of the stream from the one that holds a frame, or a time, on. They are read ahead."""
         first = self._native.frame_at(unix_ns(start)) if is_time(start) else operator.index(start)
-        return blocks(self._native, first, False, self._skip_damaged)
+        return blocks(self._native, first, False)
 
     def __array__(self, dtype: Optional[DTypeLike] = None, copy: Optional[bool] = None) -> NDArray[Any]:
         return _as_array(self[:], dtype, copy)
@@ -212,14 +211,13 @@ class StreamFile(io.RawIOBase):
 class Stream:
     """One stream of a scan."""
 
-    def __init__(self, native: _native.Stream, name: str, scan: str, skip_damaged: bool) -> None:
+    def __init__(self, native: _native.Stream, name: str, scan: str) -> None:
         self._native = native
-        self._skip_damaged = skip_damaged
         self.name = name
         """Its name."""
         self.scan = scan
         """The name of its scan."""
-        self.frames = Frames(native, skip_damaged)
+        self.frames = Frames(native)
         """The frames, as bytes."""
         self.time = Times(native)
         """The time of each frame."""
@@ -266,7 +264,7 @@ class Stream:
         The recorder comes first: few reads, and only of what is durable. The iteration ends when the scan is sealed.
         """
         first = self._native.frame_at(unix_ns(start)) if is_time(start) else operator.index(start)
-        return blocks(self._native, first, True, self._skip_damaged)
+        return blocks(self._native, first, True)
 
     def as_file(self) -> io.BufferedReader:
         """The stored bytes as a binary file: what `fullbore cat` prints."""
@@ -290,9 +288,9 @@ class Stream:
         return f"<Stream {self.scan}/{self.name}: {len(self.frames)} frames, {self.nbytes} bytes>"
 
 
-def blocks(native: _native.Stream, first: int, follow: bool, skip_damaged: bool) -> Iterator[Block]:
+def blocks(native: _native.Stream, first: int, follow: bool) -> Iterator[Block]:
     """Blocks one after the other. A wait is short, so that Ctrl-C ends it."""
-    reader = native.blocks(first, follow, skip_damaged)
+    reader = native.blocks(first, follow)
     while True:
         try:
             read = reader.next()

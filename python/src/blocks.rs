@@ -1,6 +1,6 @@
 //! Blocks of a stream, one after the other.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use fullbore_linux::stop_handle::StopHandle;
 use fullbore_reading::{Next, OpenScan};
@@ -23,16 +23,12 @@ impl Blocks {
     /// Begins to read.
     pub fn open(
         py: Python<'_>,
-        open: &OpenScan,
+        open: &Arc<OpenScan>,
         stream: &str,
         from: u64,
         follow: bool,
-        skip_damaged: bool,
     ) -> PyResult<Self> {
-        let scan = &open.scan().manifest.scan;
-        let blocks = py.detach(|| {
-            fullbore_reading::Blocks::open(open.roots(), scan, stream, from, follow, skip_damaged)
-        });
+        let blocks = py.detach(|| fullbore_reading::Blocks::open(open, stream, from, follow));
         let blocks = blocks.map_err(|error| errors::of_reading(py, error))?;
         Ok(Self(Mutex::new(blocks)))
     }

@@ -35,6 +35,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<recording::Recording>()?;
     module.add_class::<recording::Tap>()?;
     module.add_function(wrap_pyfunction!(scan::find, module)?)?;
+    module.add_function(wrap_pyfunction!(scan::is_address, module)?)?;
     module.add_function(wrap_pyfunction!(scan::catalogue, module)?)?;
     Ok(())
 }

@@ -46,6 +46,14 @@ impl Scan {
         Ok(Self(Arc::new(opened)))
     }
 
+    /// Opens a copy in an object store by its address.
+    #[staticmethod]
+    fn open_copy(py: Python<'_>, address: &str, skip_damaged: bool) -> PyResult<Self> {
+        let opened = py.detach(|| OpenScan::open_copy(address, skip_damaged));
+        let opened = opened.map_err(|error| errors::of_reading(py, error))?;
+        Ok(Self(Arc::new(opened)))
+    }
+
     /// The directories of the store.
     #[getter]
     fn roots(&self) -> Vec<OsString> {
@@ -86,6 +94,10 @@ impl Scan {
 
     /// Reads and checks every block. Returns the result as JSON.
     fn verify(&self, py: Python<'_>) -> PyResult<String> {
+        if self.0.roots().is_empty() {
+            let text = "a copy in an object store is verified by `fullbore verify`";
+            return Err(errors::UnsupportedError::new_err(text));
+        }
         let verified = py.detach(|| {
             verify::verify(self.0.scan(), Settings::default(), &|_, _| {})
         });
@@ -117,6 +129,12 @@ pub fn find(
             (texts(roots), Some(scan.to_string()), stream.map(String::from))
         }
     })
+}
+
+/// True if a text has the form of an address in an object store.
+#[pyfunction]
+pub fn is_address(text: &str) -> bool {
+    Place::is_address(text)
 }
 
 /// Lists the scans of a store, as JSON.

@@ -164,13 +164,7 @@ impl Stream {
     }
 
     /// Its blocks from a frame on.
-    fn blocks(
-        &self,
-        py: Python<'_>,
-        from: u64,
-        follow: bool,
-        skip_damaged: bool,
-    ) -> PyResult<Blocks> {
-        Blocks::open(py, &self.open, &self.name, from, follow, skip_damaged)
+    fn blocks(&self, py: Python<'_>, from: u64, follow: bool) -> PyResult<Blocks> {
+        Blocks::open(py, &self.open, &self.name, from, follow)
     }
 }

@@ -275,6 +275,30 @@ def test_damage_is_an_error_and_can_be_skipped(store):
     assert sum(len(block.valid) for block in blocks) == np.count_nonzero(valid)
 
 
+def test_a_copy_in_an_object_store_reads_alike(store, tmp_path):
+    sent = without(wire.run_of_frames(900), 100, 101)
+    scan, _ = record(store, "format=vdif&fps=1000&block=64KiB", sent, code=1)
+    address = f"file://{tmp_path / 'bucket'}"
+    (tmp_path / "bucket").mkdir()
+    run("send", "test_one", address, "--store", store, "--quiet")
+    copy = fb.open(f"{address}/test_one")
+    assert copy.manifest["uuid"] == scan.manifest["uuid"] and copy.members == []
+    ours, theirs = scan["x"], copy["x"]
+    assert np.array_equal(ours.frames[90:800], theirs.frames[90:800])
+    assert np.array_equal(ours.valid[:], theirs.valid[:]) and not theirs.valid[100]
+    assert np.array_equal(ours.samples(0.05, 0.8), theirs.samples(0.05, 0.8), equal_nan=True)
+    blocks = list(theirs.frames.blocks(700))
+    assert b"".join(block.bytes.tobytes() for block in blocks) == ours.frames[blocks[0].first :].tobytes()
+    with pytest.raises(fb.NotFoundError, match="no copy"):
+        fb.open(f"{address}/test_two")
+    chunk = next(path for path in (tmp_path / "bucket").rglob("*.00000000"))
+    with open(chunk, "r+b") as file:
+        file.seek(70_000)
+        file.write(b"damage")
+    with pytest.raises(fb.DamagedError, match="CRC32C"):
+        theirs.frames[:]
+
+
 def test_memory_beyond_the_result_is_a_few_blocks(store):
     """The peak of the process grows by the result and the read-ahead."""
     payload, count = 1 << 20, 96

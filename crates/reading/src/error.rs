@@ -7,6 +7,8 @@ use fullbore_core::hint::Hint;
 use fullbore_formats::samples::decode::DoesNotFit;
 use fullbore_store::read::StartError;
 use fullbore_store::{catalogue, follow, inventory};
+use fullbore_transfer::objects::ObjectError;
+use fullbore_transfer::objects::address::AddressError;
 
 /// A recording, or a part of it, that cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +29,12 @@ pub enum ReadError {
     /// The scan is being recorded, and cannot be followed.
     #[error(transparent)]
     Follow(#[from] follow::Error),
+    /// A text is not the address of a copy.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// A copy in an object store cannot be read.
+    #[error(transparent)]
+    Copy(#[from] Box<ObjectError>),
     /// The scan has no such stream.
     #[error("{scan} has no stream `{stream}`; it has {known}")]
     NoStream {
@@ -115,6 +123,12 @@ pub enum ReadError {
     },
 }
 
+impl From<ObjectError> for ReadError {
+    fn from(error: ObjectError) -> Self {
+        Self::Copy(Box::new(error))
+    }
+}
+
 /// What a program does about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
@@ -136,6 +150,12 @@ impl ReadError {
         match self {
             Self::NoPlace { .. } | Self::Find(_) | Self::NoStream { .. } => ErrorKind::NotFound,
             Self::Open(inventory::Error::NoScan { .. }) => ErrorKind::NotFound,
+            Self::Address(_) => ErrorKind::NotFound,
+            Self::Copy(error) => match **error {
+                ObjectError::NoCopy { .. } => ErrorKind::NotFound,
+                ObjectError::Incomplete { .. } | ObjectError::Invalid { .. } => ErrorKind::Damaged,
+                _ => ErrorKind::Other,
+            },
             Self::Damaged { .. } | Self::Open(inventory::Error::NoManifest { .. }) => {
                 ErrorKind::Damaged
             }
@@ -159,6 +179,7 @@ impl Hint for ReadError {
             Self::Find(error) => return error.hint(),
             Self::Open(error) => return error.hint(),
             Self::Follow(error) => return error.hint(),
+            Self::Copy(error) => return error.hint(),
             Self::Varying { .. } => "`fullbore cat` writes the packets one after the other",
             Self::Damaged { .. } => {
                 "`fullbore verify` lists all damage; skip_damaged=True reads the rest"
@@ -168,7 +189,8 @@ impl Hint for ReadError {
             }
             Self::DoesNotFit { .. } => "floats of 4 bytes hold samples of every encoding",
             Self::Untimed { .. } => "give a range of numbers, or the sample rate",
-            Self::NoStream { .. }
+            Self::Address(_)
+            | Self::NoStream { .. }
             | Self::Range { .. }
             | Self::Start { .. }
             | Self::Undecodable { .. }

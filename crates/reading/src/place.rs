@@ -6,6 +6,7 @@ use fullbore_core::manifest::{MANIFEST_FILE, Manifest};
 use fullbore_core::name::{Name, ScanName};
 use fullbore_store::catalogue::{self, Selected};
 use fullbore_store::inventory::{Copy, read_manifest, side_file};
+use fullbore_transfer::objects::Address;
 
 use crate::error::ReadError;
 
@@ -26,6 +27,12 @@ pub enum Place {
 }
 
 impl Place {
+    /// True if a text has the form of the address of a copy in an object store, which
+    /// [`OpenScan::open_copy`](crate::OpenScan::open_copy) opens.
+    pub fn is_address(text: &str) -> bool {
+        Address::is_meant(text)
+    }
+
     /// Finds out what a text means. With the directories of a store, it is the name of a scan in it, or the beginning of
     /// one. Without, it is a path: of a store, of a stream's directory, or of a scan below a store, whose name need not be
     /// that of a directory (`store/session_scan`).
