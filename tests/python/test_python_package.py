@@ -431,6 +431,23 @@ except KeyboardInterrupt:
     assert fb.open(store / "s_a").state == "sealed"
 
 
+def test_the_examples_of_the_guide_run(store, monkeypatch, tmp_path):
+    frames = wire.run_of_frames(1500)
+    port = free_port()
+    with Recording(f"udp://127.0.0.1:{port}?format=vdif&fps=1000&block=64KiB&name=46220", store=store,
+                   session="experiment") as recording:  # fmt: skip
+        wire.send((frame for frame in without(frames, 77) if frame), port)
+    recording.stop(1)
+    (tmp_path / "store").symlink_to(store)
+    guide = (REPOSITORY / "docs/howto/python.md").read_text()
+    examples = re.findall(r"^```python\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)
+    assert len(examples) >= 7
+    program = "\n".join(examples) + "\nassert lost == [(77, 1, 'missing')] and len(data) == 1000 and total > 0\n"
+    done = subprocess.run([sys.executable, "-c", program], env=MODULES, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("INCOMPLETE") and done.stdout.splitlines()[-1].startswith("COMPLETE")
+
+
 def test_types_are_strict_and_the_stub_is_the_module():
     check = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", REPOSITORY / "target/mypy"]
     program = "import fullbore; reveal_type(fullbore.open('x')['y'].frames[1:2]); fullbore.open(1)"
