@@ -127,7 +127,7 @@ class Frames:
         if isinstance(key, tuple):
             key, rest = key[0], key[1:]
         start, end, step, single = span(key, len(self), self._native)
-        rows = self.read(start, end)[0]
+        rows = self._rows(start, end, None)
         read = rows[0] if single else rows[::step]
         if not rest:
             return read
@@ -135,11 +135,14 @@ class Frames:
 
     def read(self, start: int, end: int) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
         """The frames of a range, and for each whether it was received."""
+        valid = np.empty(max(end - start, 0), dtype=np.bool_)
+        return self._rows(start, end, valid), valid
+
+    def _rows(self, start: int, end: int, valid: Optional[NDArray[np.bool_]]) -> NDArray[np.uint8]:
         width = self._native.frame_bytes()
         rows = np.empty(max(end - start, 0) * width, dtype=np.uint8)
-        valid = np.empty(max(end - start, 0), dtype=np.bool_)
         self._native.read_frames(start, end, rows, valid)
-        return rows.reshape(-1, width), valid
+        return rows.reshape(-1, width)
 
     def masked(self, key: Any = slice(None)) -> np.ma.MaskedArray[Any, Any]:
         """Frames as a masked array: those that were not received are masked."""
@@ -199,7 +202,7 @@ class StreamFile(io.RawIOBase):
                 count = min(-(-(skip + len(into)) // self._width), end - start - frame)
                 rows = np.empty(count * self._width, dtype=np.uint8)
                 first = start + frame
-                self._native.read_frames(first, first + count, rows, np.empty(count, dtype=np.bool_))
+                self._native.read_frames(first, first + count, rows)
                 taken = rows[skip : skip + len(into)]
                 into[: len(taken)] = memoryview(taken)
                 self._at += len(taken)

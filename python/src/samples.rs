@@ -34,11 +34,10 @@ impl Samples {
         (start, end): (u64, u64),
         columns: &[usize],
         mut values: PyReadwriteArray1<'_, T>,
-        valid: Option<PyReadwriteArray1<'_, bool>>,
+        mut valid: Option<PyReadwriteArray1<'_, bool>>,
     ) -> PyResult<()> {
         let parts = self.samples.layout.encoding.parts() as usize;
         let values = memory(&mut values, length(start, end, columns.len() * parts)?)?;
-        let mut valid = valid;
         let valid = match &mut valid {
             Some(valid) => Some(memory(valid, length(start, end, columns.len())?)?),
             None => None,

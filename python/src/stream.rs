@@ -52,7 +52,7 @@ pub fn unix_ns(time: Tai) -> i64 {
 impl Stream {
     /// Bytes of each frame.
     fn frame_bytes(&self, py: Python<'_>) -> PyResult<usize> {
-        self.with(py, StreamView::frame_bytes)
+        self.with(py, |stream| stream.frame_bytes())
     }
 
     /// The number of frames.
@@ -103,17 +103,21 @@ impl Stream {
     }
 
     /// Reads frames into an array of their bytes, and says of each whether it was received.
+    #[pyo3(signature = (start, end, bytes, valid=None))]
     fn read_frames(
         &self,
         py: Python<'_>,
         start: u64,
         end: u64,
         mut bytes: PyReadwriteArray1<'_, u8>,
-        mut valid: PyReadwriteArray1<'_, bool>,
+        mut valid: Option<PyReadwriteArray1<'_, bool>>,
     ) -> PyResult<()> {
         let frame_bytes = self.frame_bytes(py)?;
         let bytes = memory(&mut bytes, length(start, end, frame_bytes)?)?;
-        let valid = memory(&mut valid, length(start, end, 1)?)?;
+        let valid = match &mut valid {
+            Some(valid) => Some(memory(valid, length(start, end, 1)?)?),
+            None => None,
+        };
         self.with(py, move |stream| stream.read_frames(start..end, bytes, valid))
     }
 

@@ -53,7 +53,7 @@ impl StreamView<'_> {
         Ok(first.saturating_add_unsigned(frames.start)..first.saturating_add_unsigned(frames.end))
     }
 
-    /// Reads frames into memory of exactly their length, and says of each whether it was received. Fill is read as it is
+    /// Reads frames into memory of exactly their length, and says of each whether it was received, if `valid` is given. Fill is read as it is
     /// stored. Frames that no block holds, and those of skipped damage, become zeros.
     ///
     /// # Panics
@@ -63,14 +63,17 @@ impl StreamView<'_> {
         self,
         frames: Range<u64>,
         bytes: &mut [u8],
-        valid: &mut [bool],
+        mut valid: Option<&mut [bool]>,
     ) -> Result<(), ReadError> {
         let frame_bytes = self.frame_bytes()?;
         let wanted = self.indices(&frames)?;
         let count = (frames.end - frames.start) as usize;
-        assert_eq!((bytes.len(), valid.len()), (count * frame_bytes, count), "memory of the range");
+        let told = valid.as_ref().map_or(count, |valid| valid.len());
+        assert_eq!((bytes.len(), told), (count * frame_bytes, count), "memory of the range");
         let place = |index: i64| (index - wanted.start) as usize;
-        valid.fill(false);
+        if let Some(valid) = &mut valid {
+            valid.fill(false);
+        }
         let mut next = wanted.start;
         let stream = self.stream();
         self.read_blocks(self.positions(&wanted), &wanted, &mut |location, block| {
@@ -88,8 +91,10 @@ impl StreamView<'_> {
             let from = (part.start - first) as usize * frame_bytes;
             let into = &mut bytes[place(part.start) * frame_bytes..place(part.end) * frame_bytes];
             into.copy_from_slice(&block[from..from + into.len()]);
-            for run in self.received(part) {
-                valid[place(run.start)..place(run.end)].fill(true);
+            if let Some(valid) = &mut valid {
+                for run in self.received(part) {
+                    valid[place(run.start)..place(run.end)].fill(true);
+                }
             }
             Ok(())
         })?;
@@ -190,7 +195,7 @@ mod tests {
             let range = a.min(b)..a.max(b);
             let count = (range.end - range.start) as usize;
             let (mut bytes, mut valid) = (vec![0xEE; count * 512], vec![true; count]);
-            stream.read_frames(range.clone(), &mut bytes, &mut valid).unwrap();
+            stream.read_frames(range.clone(), &mut bytes, Some(&mut valid)).unwrap();
             prop_assert_eq!(&bytes, &whole[range.start as usize * 512..range.end as usize * 512]);
             let expected: Vec<bool> = range.clone().map(is_there).collect();
             prop_assert_eq!(&valid, &expected);
@@ -199,7 +204,7 @@ mod tests {
             prop_assert_eq!(&by_index, &expected);
         });
         assert_eq!(stream.stored(), [0..skipped.start, skipped.end..FRAMES]);
-        let error = stream.read_frames(0..FRAMES + 1, &mut [], &mut []).unwrap_err();
+        let error = stream.read_frames(0..FRAMES + 1, &mut [], None).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Range);
     }
 
@@ -214,14 +219,14 @@ mod tests {
         let (mut bytes, mut valid) = (vec![1; 2 * frames * 512], vec![true; 2 * frames]);
         let open = OpenScan::open(&store.roots(), &laid.name, false).unwrap();
         let stream = open.stream("a").unwrap();
-        let error = stream.read_frames(0..2 * BLOCK_FRAMES, &mut bytes, &mut valid).unwrap_err();
+        let error = stream.read_frames(0..2 * BLOCK_FRAMES, &mut bytes, Some(&mut valid)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
         let elsewhere = BLOCK_FRAMES..2 * BLOCK_FRAMES;
-        stream.read_frames(elsewhere, &mut bytes[..frames * 512], &mut valid[..frames]).unwrap();
+        stream.read_frames(elsewhere, &mut bytes[..frames * 512], Some(&mut valid[..frames])).unwrap();
         assert!(valid[..frames].iter().all(|valid| *valid));
         let open = OpenScan::open(&store.roots(), &laid.name, true).unwrap();
         let stream = open.stream("a").unwrap();
-        stream.read_frames(0..2 * BLOCK_FRAMES, &mut bytes, &mut valid).unwrap();
+        stream.read_frames(0..2 * BLOCK_FRAMES, &mut bytes, Some(&mut valid)).unwrap();
         assert!(bytes[..frames * 512].iter().all(|byte| *byte == 0));
         assert!(valid[..frames].iter().all(|valid| !valid) && valid[frames..].iter().all(|it| *it));
     }
