@@ -10,9 +10,6 @@
 //! are written into memory that numpy owns. Documents such as accounts cross as JSON, in their published form
 //! (`docs/decisions/0042-python.md`).
 
-// Methods take what Python gives.
-#![allow(clippy::needless_pass_by_value)]
-
 mod arrays;
 mod blocks;
 mod errors;

@@ -61,8 +61,9 @@ impl Place {
         }
         let name = name.ok_or_else(nothing)?;
         Self::below(path, name).map_err(|error| match error {
-            // Without any directory, the text is a name that belongs to a store nobody gave.
-            ReadError::Find(catalogue::Error::Roots(_)) => nothing(),
+            ReadError::Find(catalogue::Error::Roots(_) | catalogue::Error::NoScan { .. }) => {
+                nothing()
+            }
             error => error,
         })
     }

@@ -363,7 +363,7 @@ impl Samples {
 /// The channels of threads.
 fn lines(threads: &[u16], layout: &SampleLayout) -> Vec<Line> {
     let channels = layout.channels as usize;
-    let of_thread = |&thread| (0..channels).map(move |channel| Line { thread, channel });
+    let of_thread = |&thread: &u16| (0..channels).map(move |channel| Line { thread, channel });
     threads.iter().flat_map(of_thread).collect()
 }
 
