@@ -149,7 +149,10 @@ class Samples:
         columns, _ = self._columns(channels)
         begins = range(first, behind, rows)
         with ThreadPoolExecutor(1) as ahead:
-            read = lambda row: self._read(row, min(row + rows, behind), columns, dtype, False)[0]  # noqa: E731
+
+            def read(row: int) -> NDArray[Any]:
+                return self._read(row, min(row + rows, behind), columns, dtype, False)[0]
+
             coming = ahead.submit(read, begins[0]) if begins else None
             for number, row in enumerate(begins):
                 assert coming is not None

@@ -194,6 +194,9 @@ def _roots(store: Optional[Any]) -> list[str]:
 
 def table(head: list[str], rows: list[list[Any]]) -> str:
     """A table of HTML; every text is escaped."""
-    cells = lambda tag, row: "".join(f"<{tag}>{escape(str(cell))}</{tag}>" for cell in row)  # noqa: E731
+
+    def cells(tag: str, row: list[Any]) -> str:
+        return "".join(f"<{tag}>{escape(str(cell))}</{tag}>" for cell in row)
+
     lines = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
     return f"<table><thead><tr>{cells('th', head)}</tr></thead><tbody>{lines}</tbody></table>"

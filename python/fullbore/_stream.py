@@ -7,6 +7,7 @@ import json
 import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Optional, Union, cast
 
 import numpy as np
@@ -160,7 +161,7 @@ class Frames:
         return _as_array(self[:], dtype, copy)
 
     def __buffer__(self, flags: int) -> memoryview:
-        return memoryview(self[:])
+        return self[:].data
 
     def __repr__(self) -> str:
         frames, width = self.shape
@@ -204,7 +205,7 @@ class StreamFile(io.RawIOBase):
                 first = start + frame
                 self._native.read_frames(first, first + count, rows)
                 taken = rows[skip : skip + len(into)]
-                into[: len(taken)] = memoryview(taken)
+                into[: len(taken)] = taken.data
                 self._at += len(taken)
                 return len(taken)
             frame -= end - start
@@ -275,8 +276,6 @@ class Stream:
 
     def to_baseband(self, **options: Any) -> Any:
         """The stream as a stream reader of baseband: VDIF, or Mark 5B with the options that it needs."""
-        from importlib import import_module
-
         name = self.manifest["format"]["name"]
         if name not in ("vdif", "mark5b"):
             raise _native.UnsupportedError(f"stream {self.name}: baseband does not read its format, {name}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from importlib import import_module
 from typing import Any, Optional
 
 import numpy as np
@@ -43,7 +44,7 @@ def datetime64(ns: Optional[int]) -> Optional[np.datetime64]:
 def astropy_time(times: Any) -> Any:
     """The times as a `Time` of astropy."""
     try:
-        from astropy.time import Time
+        module = import_module("astropy.time")
     except ImportError:
         raise Error("astropy is not installed: pip install astropy") from None
-    return Time(times, format="datetime64", scale="utc", precision=9)
+    return module.Time(times, format="datetime64", scale="utc", precision=9)
