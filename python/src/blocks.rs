@@ -16,8 +16,7 @@ use crate::stream::unix_ns;
 pub struct Blocks(Mutex<fullbore_reading::Blocks>);
 
 /// First frame, bytes of a frame, bytes, which frames were received, time in nanoseconds of Unix time.
-type Block<'py> =
-    (u64, usize, Bound<'py, PyArray1<u8>>, Bound<'py, PyArray1<bool>>, Option<i64>);
+type Block<'py> = (u64, usize, Bound<'py, PyArray1<u8>>, Bound<'py, PyArray1<bool>>, Option<i64>);
 
 impl Blocks {
     /// Begins to read.

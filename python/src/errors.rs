@@ -6,10 +6,30 @@ use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyIndexError};
 use pyo3::prelude::*;
 
-create_exception!(fullbore, Error, PyException, "Something that fullbore could not do. `hint` is advice, or None.");
-create_exception!(fullbore, NotFoundError, Error, "There is no such recording, or no such stream in it.");
-create_exception!(fullbore, DamagedError, Error, "Recorded data cannot be read, or its checksum is wrong.");
-create_exception!(fullbore, UnsupportedError, Error, "The stream is of a kind that cannot be read in this way.");
+create_exception!(
+    fullbore,
+    Error,
+    PyException,
+    "Something that fullbore could not do. `hint` is advice, or None."
+);
+create_exception!(
+    fullbore,
+    NotFoundError,
+    Error,
+    "There is no such recording, or no such stream in it."
+);
+create_exception!(
+    fullbore,
+    DamagedError,
+    Error,
+    "Recorded data cannot be read, or its checksum is wrong."
+);
+create_exception!(
+    fullbore,
+    UnsupportedError,
+    Error,
+    "The stream is of a kind that cannot be read in this way."
+);
 create_exception!(fullbore, OptionError, Error, "An option of a recording is wrong.");
 
 /// Adds the exceptions to the module.

@@ -43,9 +43,8 @@ impl Recording {
         let config = options.resolve().map_err(|error| errors::of_option(py, &error))?;
         let events = Events::new();
         let subscribers = vec![events.clone()];
-        let started = py.detach(|| {
-            fullbore_recording::Recording::start_with(config, None, subscribers)
-        });
+        let started =
+            py.detach(|| fullbore_recording::Recording::start_with(config, None, subscribers));
         let recording = started.map_err(|error| errors::of(py, &error))?;
         Ok(Self { recording: Mutex::new(Some(recording)), events })
     }
@@ -96,7 +95,8 @@ impl Recording {
     fn tap(&self) -> PyResult<Tap> {
         let recording = self.lock();
         let recording = recording.as_ref();
-        let recording = recording.ok_or_else(|| PyRuntimeError::new_err("the recording has ended"))?;
+        let recording =
+            recording.ok_or_else(|| PyRuntimeError::new_err("the recording has ended"))?;
         Ok(Tap(Mutex::new(recording.tap())))
     }
 }

@@ -34,12 +34,7 @@ fn name_of(py: Python<'_>, name: &str) -> PyResult<ScanName> {
 impl Scan {
     /// Opens a scan.
     #[staticmethod]
-    fn open(
-        py: Python<'_>,
-        roots: Vec<PathBuf>,
-        name: &str,
-        skip_damaged: bool,
-    ) -> PyResult<Self> {
+    fn open(py: Python<'_>, roots: Vec<PathBuf>, name: &str, skip_damaged: bool) -> PyResult<Self> {
         let name = name_of(py, name)?;
         let opened = py.detach(|| OpenScan::open(&roots, &name, skip_damaged));
         let opened = opened.map_err(|error| errors::of_reading(py, error))?;
@@ -98,9 +93,7 @@ impl Scan {
             let text = "a copy in an object store is verified by `fullbore verify`";
             return Err(errors::UnsupportedError::new_err(text));
         }
-        let verified = py.detach(|| {
-            verify::verify(self.0.scan(), Settings::default(), &|_, _| {})
-        });
+        let verified = py.detach(|| verify::verify(self.0.scan(), Settings::default(), &|_, _| {}));
         match verified {
             Ok(verified) => json(&verified),
             Err(error) => Err(errors::Error::new_err(error.to_string())),
@@ -117,11 +110,7 @@ fn texts(paths: Vec<PathBuf>) -> Vec<OsString> {
 
 /// Finds out what a text means: the directories of the store, the scan and the stream.
 #[pyfunction]
-pub fn find(
-    py: Python<'_>,
-    text: &str,
-    roots: Vec<PathBuf>,
-) -> PyResult<Found> {
+pub fn find(py: Python<'_>, text: &str, roots: Vec<PathBuf>) -> PyResult<Found> {
     let found = py.detach(|| Place::find(text, &roots));
     Ok(match found.map_err(|error| errors::of_reading(py, error))? {
         Place::Store(roots) => (texts(roots), None, None),

@@ -219,10 +219,13 @@ mod tests {
         let (mut bytes, mut valid) = (vec![1; 2 * frames * 512], vec![true; 2 * frames]);
         let open = OpenScan::open(&store.roots(), &laid.name, false).unwrap();
         let stream = open.stream("a").unwrap();
-        let error = stream.read_frames(0..2 * BLOCK_FRAMES, &mut bytes, Some(&mut valid)).unwrap_err();
+        let error =
+            stream.read_frames(0..2 * BLOCK_FRAMES, &mut bytes, Some(&mut valid)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
         let elsewhere = BLOCK_FRAMES..2 * BLOCK_FRAMES;
-        stream.read_frames(elsewhere, &mut bytes[..frames * 512], Some(&mut valid[..frames])).unwrap();
+        stream
+            .read_frames(elsewhere, &mut bytes[..frames * 512], Some(&mut valid[..frames]))
+            .unwrap();
         assert!(valid[..frames].iter().all(|valid| *valid));
         let open = OpenScan::open(&store.roots(), &laid.name, true).unwrap();
         let stream = open.stream("a").unwrap();

@@ -49,11 +49,7 @@ pub struct StreamView<'a> {
 
 impl OpenScan {
     /// Opens a scan. Waits while it is being sealed.
-    pub fn open(
-        roots: &[PathBuf],
-        name: &ScanName,
-        skip_damaged: bool,
-    ) -> Result<Self, ReadError> {
+    pub fn open(roots: &[PathBuf], name: &ScanName, skip_damaged: bool) -> Result<Self, ReadError> {
         let mut follower = Follower::open(roots, name)?;
         let never = StopHandle::default();
         while follower.status() == FollowState::Sealing && follower.wait(&never) {

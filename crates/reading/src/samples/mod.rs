@@ -82,9 +82,9 @@ impl Samples {
         };
         let described = stream.described().and_then(|told| told.samples.clone());
         match &stream.stream().format {
-            Format::Panda { .. } => {
-                Err(refuse("samples of a PandA are columns, which `fullbore convert` writes to HDF5"))
-            }
+            Format::Panda { .. } => Err(refuse(
+                "samples of a PandA are columns, which `fullbore convert` writes to HDF5",
+            )),
             Format::Packets { .. } => Err(refuse(
                 "samples in packets are not read at any place; `fullbore convert` writes those of VITA-49 to arrays",
             )),
@@ -103,8 +103,8 @@ impl Samples {
     ) -> Result<Self, ReadError> {
         let undescribed = fullbore_analysis::frames::SamplesError::Undescribed;
         let name = || stream.stream().name.clone();
-        let mut layout = described
-            .ok_or_else(|| ReadError::Samples { stream: name(), source: undescribed })?;
+        let mut layout =
+            described.ok_or_else(|| ReadError::Samples { stream: name(), source: undescribed })?;
         layout.sample_rate = rate.or(layout.sample_rate);
         let frame_bytes = stream.frame_bytes()? as u64;
         if frame_bytes > 1 && layout.samples_in(frame_bytes).is_none() {
@@ -127,14 +127,12 @@ impl Samples {
     ) -> Result<Self, ReadError> {
         let stored = stream.stream();
         let failed = |source| ReadError::Samples { stream: stored.name.clone(), source };
-        let nothing = |why: &str| ReadError::Undecodable {
-            stream: stored.name.clone(),
-            why: why.to_owned(),
-        };
+        let nothing =
+            |why: &str| ReadError::Undecodable { stream: stored.name.clone(), why: why.to_owned() };
         stream.frame_bytes()?;
         let codec = stored.codec.ok_or_else(|| nothing("its frames carry no time"))?;
-        let (anchor, frame) = first_received(stream, codec)?
-            .ok_or_else(|| nothing("no frame of it was received"))?;
+        let (anchor, frame) =
+            first_received(stream, codec)?.ok_or_else(|| nothing("no frame of it was received"))?;
         let made = SampleFrames::of(described, Some(codec), frames_per_second, &frame);
         let mut frames = made.map_err(failed)?.with_rate(rate, &frame, Some(codec));
         let placed = frames.place(&frame, false, Some(codec)).map_err(failed)?;
@@ -142,8 +140,7 @@ impl Samples {
         let samples = frames.layout.samples_in(placed.payload.len() as u64).unwrap_or(0).max(1);
         let layout = frames.layout.clone();
         let of_header = codec.read(&frame).and_then(|header| header.frames_per_second());
-        let in_order = layout.sample_rate.is_none()
-            && frames_per_second.or(of_header).is_none();
+        let in_order = layout.sample_rate.is_none() && frames_per_second.or(of_header).is_none();
         let lines = lines(&threads_of(stream, listed, placed.thread), &layout);
         let mut made = Self {
             layout,
@@ -232,10 +229,8 @@ impl Samples {
         };
         let lines = columns.iter().map(known).collect::<Result<Vec<_>, _>>()?;
         let rows = Rows::new(&self.layout, &lines, range.clone(), values, valid);
-        let mut rows = rows.map_err(|source| ReadError::DoesNotFit {
-            stream: stream.name(),
-            source,
-        })?;
+        let mut rows =
+            rows.map_err(|source| ReadError::DoesNotFit { stream: stream.name(), source })?;
         match &self.places {
             Places::Plain { frame_bytes: 1 } => self.read_bytes(stream, range, &mut rows)?,
             Places::Plain { frame_bytes } => {
@@ -276,11 +271,7 @@ impl Samples {
     }
 
     /// The blocks that hold the frames of a range of rows, and the indices of these frames.
-    fn blocks_of(
-        &self,
-        stream: StreamView<'_>,
-        range: &Range<u64>,
-    ) -> (Range<usize>, Range<i64>) {
+    fn blocks_of(&self, stream: StreamView<'_>, range: &Range<u64>) -> (Range<usize>, Range<i64>) {
         let stored = stream.stream();
         let all = stream.first_index()..stream.end_index();
         let Places::Framed { anchor, threads, samples, in_order, .. } = &self.places else {

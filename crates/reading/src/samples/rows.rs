@@ -194,13 +194,13 @@ mod tests {
         let (mut values, mut valid) = (vec![7.0f32; 12], vec![true; 12]);
         let lines = [line(1, 1), line(0, 0)];
         let layout = layout("ri8", 2);
-        let mut rows =
-            Rows::new(&layout, &lines, 10..16, &mut values, Some(&mut valid)).unwrap();
+        let mut rows = Rows::new(&layout, &lines, 10..16, &mut values, Some(&mut valid)).unwrap();
         rows.put(0, 9, &[1, 2, 3, 4, 5, 6]); // samples 9, 10 and 11
         rows.put(1, 14, &[20, 21, 22, 23, 24, 25]); // samples 14, 15 and 16
         rows.put(5, 10, &[9; 12]);
         rows.finish();
-        let shown: Vec<i32> = values.iter().map(|it| if it.is_nan() { -1 } else { *it as i32 }).collect();
+        let shown: Vec<i32> =
+            values.iter().map(|it| if it.is_nan() { -1 } else { *it as i32 }).collect();
         assert_eq!(shown, [-1, 3, -1, 5, -1, -1, -1, -1, 21, -1, 23, -1]);
         let expected: Vec<bool> = shown.iter().map(|it| *it >= 0).collect();
         assert_eq!(valid, expected);
