@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import json
 import os
 import re
 import signal
@@ -447,6 +448,18 @@ def test_the_examples_of_the_guide_run(store, monkeypatch, tmp_path):
     done = subprocess.run([sys.executable, "-c", program], env=MODULES, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("INCOMPLETE") and done.stdout.splitlines()[-1].startswith("COMPLETE")
+
+
+def test_the_cells_of_the_notebook_run(tmp_path):
+    notebook = json.loads((REPOSITORY / "docs/notebooks/recording-to-spectrum.ipynb").read_text())
+    cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert len(cells) == 9 and all(not cell.get("outputs") for cell in notebook["cells"])
+    program = "\n".join(cells).replace("46220", str(free_port()))
+    program += "\nassert len(stream.gaps) > 0 and segments > 10_000 and np.ptp(spectrum[2:-2]) < 1 and len(values) == 4"
+    env = {**MODULES, "TMPDIR": str(tmp_path), "PATH": f"{os.path.dirname(BINARY)}:{os.environ['PATH']}"}
+    done = subprocess.run([sys.executable, "-c", program], env=env, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "INCOMPLETE" in done.stdout
 
 
 def test_types_are_strict_and_the_stub_is_the_module():
