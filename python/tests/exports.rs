@@ -2,10 +2,9 @@
 
 #[test]
 fn the_module_has_the_entry_point_of_its_name() {
-    // target/debug/deps/exports-…
+    // It lies beside this test, target/debug/deps/exports-…
     let test = std::env::current_exe().unwrap();
-    let profile = test.parent().and_then(|deps| deps.parent()).unwrap();
-    let library = std::fs::read(profile.join("libfullbore_python.so")).unwrap();
+    let library = std::fs::read(test.with_file_name("libfullbore_python.so")).unwrap();
     let name = b"PyInit__native\0";
     assert!(library.windows(name.len()).any(|bytes| bytes == name));
 }

@@ -14,20 +14,22 @@ from pathlib import Path
 from fullbore import BINARY, REPOSITORY
 
 SOURCE = REPOSITORY / "python/fullbore"
-# `cargo test --workspace` and `cargo build -p fullbore-python` leave the module beside the binary.
-LIBRARY = Path(BINARY).with_name("libfullbore_python.so")
+# `cargo build -p fullbore-python` leaves the module beside the binary, and `cargo test --workspace` in `deps`.
+LIBRARIES = [Path(BINARY).parent / place / "libfullbore_python.so" for place in (".", "deps")]
 
 
 @functools.cache
 def _made():
-    assert LIBRARY.is_file(), f"{LIBRARY} is not there: cargo build -p fullbore-python"
+    built = [library.absolute() for library in LIBRARIES if library.is_file()]
+    assert built, f"{LIBRARIES[0]} is not there: cargo build -p fullbore-python"
+    newest = max(built, key=lambda library: library.stat().st_mtime)
     made = tempfile.TemporaryDirectory(prefix="fullbore-package-")
     package = Path(made.name) / "fullbore"
     package.mkdir()
     for file in SOURCE.iterdir():
         if file.is_file() and not file.name.endswith(".so"):
             (package / file.name).symlink_to(file)
-    (package / "_native.abi3.so").symlink_to(LIBRARY)
+    (package / "_native.abi3.so").symlink_to(newest)
     return made
 
 

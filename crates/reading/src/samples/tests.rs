@@ -12,12 +12,12 @@ use proptest::prelude::*;
 use super::*;
 use crate::{ErrorKind, OpenScan};
 
-/// Samples of one bit in a frame.
-const SAMPLES: u64 = (FRAME_BYTES as u64 - 32) * 8;
+/// Samples of two bits in a frame.
+const SAMPLES: u64 = (FRAME_BYTES as u64 - 32) * 4;
 
 /// The values of each thread by frame number, from the headers alone.
 fn decoded(laid: &Laid) -> BTreeMap<(u16, i64), Vec<f32>> {
-    let decoder = Decoder::<f32>::new("ro1".parse().unwrap()).unwrap();
+    let decoder = Decoder::<f32>::new("ro2".parse().unwrap()).unwrap();
     let frames = laid.bytes[0].chunks(FRAME_BYTES as usize);
     let headers: Vec<(Header, &[u8])> =
         frames.map(|frame| (Header::read(frame).unwrap(), &frame[32..])).collect();
