@@ -204,7 +204,7 @@ def test_described_frames_and_bytes_are_what_numpy_reads(encoding, dtype, tmp_pa
     assert np.array_equal(scan["x"].samples[:], expected, equal_nan=True)
     assert np.array_equal(scan["x"].samples[1247:1503, 1], expected[1247:1503, 1], equal_nan=True)
     (tmp_path / "in.bin").write_bytes(rows.tobytes() + b"\1")
-    source = f"file:{tmp_path / 'in.bin'}?name=x&samples={encoding}&channels=3&sample_rate=1kHz&block=64KiB"
+    source = f"file:{tmp_path / 'in.bin'}?name=x&samples={encoding}&channels=3&sample_rate=1kHz"
     run("record", source, "--store", stores[1], "--session", "s", "--scan", "a")
     samples = fb.open("s_a", store=stores[1])["x"].samples
     assert samples.shape == rows.shape and np.array_equal(samples[:], rows.astype("f4"))
@@ -282,7 +282,7 @@ def test_a_copy_in_an_object_store_reads_alike(store, tmp_path):
     scan, _ = record(store, "format=vdif&fps=1000&block=64KiB", sent, code=1)
     address = f"file://{tmp_path / 'bucket'}"
     (tmp_path / "bucket").mkdir()
-    run("send", "test_one", address, "--store", store, "--quiet")
+    run("send", "test_one", address, "--store", store)
     copy = fb.open(f"{address}/test_one")
     assert copy.manifest["uuid"] == scan.manifest["uuid"] and copy.members == []
     ours, theirs = scan["x"], copy["x"]
@@ -305,7 +305,7 @@ def test_memory_beyond_the_result_is_a_few_blocks(store):
     """The peak of the process grows by the result and the read-ahead."""
     payload, count = 1 << 20, 64
     (store.parent / "in.bin").write_bytes(np.random.default_rng(1).bytes(payload) * count)
-    source = f"file:{store.parent / 'in.bin'}?name=x&samples=ri8&block=1MiB"
+    source = f"file:{store.parent / 'in.bin'}?name=x&samples=ri8"
     run("record", source, "--store", store, "--session", "s", "--scan", "a")
     program = f"""
 import fullbore, numpy as np
@@ -327,7 +327,8 @@ print(peak() - before - values.nbytes)
 """
     done = subprocess.run([sys.executable, "-c", program], env=MODULES, capture_output=True, text=True, check=True)
     beyond = [int(line) for line in done.stdout.split()]
-    assert all(it < 8 << 20 for it in beyond), beyond
+    # Five blocks of 4 MiB, and a block more than is left of the result.
+    assert all(it < 28 << 20 for it in beyond), beyond
 
 
 def test_a_stream_is_followed_while_it_is_recorded(store):
@@ -335,7 +336,10 @@ def test_a_stream_is_followed_while_it_is_recorded(store):
     with Recording(f"udp://127.0.0.1:{port}?format=vdif&fps=1000&block=64KiB&name=x", store=store) as recording:
         wire.send(frames[:600], port)
         recording.wait("progress", lambda told: told["durable_bytes"] > 300_000)
-        scan = fb.open(store / recording.scan)
+        # The manifest describes a stream a moment after its first blocks are durable.
+        until = time.monotonic() + PATIENCE
+        while not len((scan := fb.open(store / recording.scan))["x"].frames) and time.monotonic() < until:
+            time.sleep(0.05)
         assert scan.state == "recording" and scan["x"].account is None and "recording" in scan.headline
         early = len(scan["x"].frames)
         assert 0 < early <= 600 and scan["x"].frames[:].tobytes() == b"".join(frames)[: early * len(frames[0])]
