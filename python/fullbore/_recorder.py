@@ -99,15 +99,10 @@ class Recorder:
             yield from map(json.loads, events)
 
     def tap(self) -> Iterator[TapBlock]:
-        """The newest written block of each stream, until the recording ends. It can neither slow the recording nor lose
-        anything of it; blocks that come while this program computes are skipped, and counted."""
-        native, tap = self._begun(), self._begun().tap()
-        while True:
-            block = tap.next(LOOK)
-            if block is not None:
-                yield _block(block)
-            elif native.has_ended():
-                return
+        """The newest written block of each stream from now on, until the recording ends. It can neither slow the
+        recording nor lose anything of it; blocks that come while this program computes are skipped, and counted."""
+        native = self._begun()
+        return _newest(native, native.tap())
 
     async def aevents(self) -> AsyncIterator[Any]:
         """The events, for asyncio."""
@@ -119,15 +114,10 @@ class Recorder:
             for event in events:
                 yield json.loads(event)
 
-    async def atap(self) -> AsyncIterator[TapBlock]:
-        """The newest blocks, for asyncio."""
-        native, tap = self._begun(), self._begun().tap()
-        while True:
-            block = await asyncio.to_thread(tap.next, LOOK)
-            if block is not None:
-                yield _block(block)
-            elif native.has_ended():
-                return
+    def atap(self) -> AsyncIterator[TapBlock]:
+        """The newest blocks from now on, for asyncio."""
+        native = self._begun()
+        return _anewest(native, native.tap())
 
     def __enter__(self) -> Recorder:
         return self.start()
@@ -161,6 +151,24 @@ class Recorder:
     def __repr__(self) -> str:
         state = "not begun" if self._native is None else "running" if self.running else "ended"
         return f"<Recorder {', '.join(self.options['source'])}: {state}>"
+
+
+def _newest(native: _native.Recording, tap: _native.Tap) -> Iterator[TapBlock]:
+    while True:
+        block = tap.next(LOOK)
+        if block is not None:
+            yield _block(block)
+        elif native.has_ended():
+            return
+
+
+async def _anewest(native: _native.Recording, tap: _native.Tap) -> AsyncIterator[TapBlock]:
+    while True:
+        block = await asyncio.to_thread(tap.next, LOOK)
+        if block is not None:
+            yield _block(block)
+        elif native.has_ended():
+            return
 
 
 def _plain(value: Any) -> Any:
