@@ -368,7 +368,6 @@ def test_a_recorder_records_in_the_process(store):
         seen = []
         reader = threading.Thread(target=lambda: seen.extend(tap))
         reader.start()
-        time.sleep(0.2)
         sent = wire.send(wire.run_of_frames(1000), port)
         for event in recorder.events():
             if event["event"] == "progress" and event["bytes"] >= 900_000:
@@ -389,8 +388,9 @@ def test_a_recorder_serves_asyncio(store):
 
     async def session():
         async with fb.Recorder(source, **options(store)) as recorder:
+            tap = recorder.atap()
             await asyncio.to_thread(wire.send, wire.run_of_frames(500), port)
-            async for block in recorder.atap():
+            async for block in tap:
                 assert block.bytes.shape[1] == 1056
                 break
             async for event in recorder.aevents():
