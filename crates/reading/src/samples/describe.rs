@@ -85,7 +85,7 @@ impl Samples {
             count: 0,
             start: start_of(stream, anchor),
             places: Places::Framed {
-                frames,
+                frames: Box::new(frames),
                 codec,
                 anchor,
                 threads: listed.len().max(1) as i64,

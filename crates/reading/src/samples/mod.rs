@@ -55,7 +55,7 @@ enum Places {
     /// Frames that carry their time.
     Framed {
         /// Places frames relative to the first one that was received.
-        frames: SampleFrames,
+        frames: Box<SampleFrames>,
         codec: FrameCodec,
         /// The index of that frame.
         anchor: i64,
