@@ -16,7 +16,7 @@ DEBUG  := target/debug/fullbore
 RELEASE := target/release/fullbore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check soak soak-panda soak-record long bench bench-session bench-replay bench-captures bench-panda bench-pattern bench-versions bench-transfer bench-objects bench-disk docs fuzz binary release rust bench-spectrum bench-tdms bench-digital-rf bench-playback
+.PHONY: help demo test check soak soak-panda soak-record long bench bench-session bench-replay bench-captures bench-panda bench-pattern bench-versions bench-transfer bench-objects bench-disk docs fuzz binary release rust bench-spectrum bench-tdms bench-digital-rf bench-playback bench-python wheel
 
 help:            ## This list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,7 +38,7 @@ check: rust $(VENV)/tests ## A few minutes, before every commit: format, lints, 
 	FULLBORE=$(DEBUG) $(BESIDE) "not slow and not alone" $(QUICK:%=tests/python/test_%.py)
 
 soak: long
-long: release $(VENV)/tests ## Hours' worth of bad days: 50 kills, many seeds, the release build, and a session at full rate.
+long: release wheel $(VENV)/tests ## Hours' worth of bad days: 50 kills, many seeds, the release build, and a session at full rate.
 	PROPTEST_CASES=4096 $(CARGO) test --workspace --locked
 	FULLBORE=$(RELEASE) FULLBORE_KILLS=50 FULLBORE_SEEDS=100 $(PYTEST) -rs
 	$(PYTHON) benches/session.py
@@ -85,6 +85,10 @@ soak-panda: release $(VENV)/tests ## A PandA for an hour (FULLBORE_SOAK_SECONDS)
 soak-record: release ## VDIF streams for an hour (FULLBORE_SOAK_SECONDS): the account is the truth, memory stays flat.
 	$(PYTHON) benches/soak.py $(BENCH)
 
+bench-python: release $(VENV)/tests ## Samples in Python beside baseband: rate of one core.
+	$(CARGO) build --release --locked -p fullbore-python
+	$(VENV)/bin/python benches/python_samples.py $(BENCH)
+
 bench-versions: $(VENV)/tests ## The CPU time and memory of two builds, OLD=binary NEW=binary, job by job in turn.
 	$(PYTHON) benches/versions.py "$(OLD)" "$(NEW)" $(BENCH)
 
@@ -101,6 +105,10 @@ bench-pattern: rust ## How fast one core makes and checks patterns, 15 GB/s aske
 bench-disk: release ## Disks beside fio on XFS, ext4, btrfs and tmpfs, and predicted rings beside the truth (as root).
 	$(PYTHON) benches/disk.py
 	$(PYTHON) benches/stalls.py
+
+wheel: release $(VENV)/maturin ## The Python package with the command `fullbore` in it, into target/wheels.
+	mkdir -p target/wheel-data/scripts && cp $(RELEASE) target/wheel-data/scripts/
+	$(VENV)/bin/python -m maturin build --release --locked --manifest-path python/Cargo.toml --out target/wheels
 
 docs: rust $(VENV)/docs ## The documentation into target/docs and target/doc; warnings are errors.
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
@@ -143,6 +151,10 @@ $(VENV)/azurite: | $(VENV)/bin/python
 	@npm install --silent --no-audit --no-fund --prefix $@ azurite@3.37.0 || \
 	    echo "azurite could not be installed with npm: the test of az:// is skipped"
 	@mkdir -p $@
+
+$(VENV)/maturin: | $(VENV)/bin/python
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check 'maturin>=1.9,<2'
+	@touch $@
 
 $(VENV)/docs: docs/requirements.txt | $(VENV)/bin/python
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<

@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::fs::{self, File};
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
 
 use fullbore_core::manifest::Manifest;
@@ -131,20 +131,49 @@ fn documents(
     Ok((list, Some(complete)))
 }
 
+/// The place of a copy: one that is lent, or the copy's own.
+#[derive(Debug)]
+enum Place<'a> {
+    Lent(&'a Bucket),
+    Own(Box<Bucket>),
+}
+
+impl Deref for Place<'_> {
+    type Target = Bucket;
+
+    fn deref(&self) -> &Bucket {
+        match self {
+            Self::Lent(bucket) => bucket,
+            Self::Own(bucket) => bucket,
+        }
+    }
+}
+
 /// An opened copy.
 #[derive(Debug)]
 pub struct RemoteScan<'a> {
-    bucket: &'a Bucket,
+    bucket: Place<'a>,
     name: ScanName,
     complete: Complete,
     folder: TempDir,
     scan: Scan,
 }
 
+impl RemoteScan<'static> {
+    /// Opens a complete copy that keeps its place, for programs that keep the copy open.
+    pub fn open_own(bucket: Bucket, name: &ScanName) -> Result<Self, ObjectError> {
+        Self::open_at(Place::Own(Box::new(bucket)), name)
+    }
+}
+
 impl<'a> RemoteScan<'a> {
     /// Opens a complete copy.
     pub fn open(bucket: &'a Bucket, name: &ScanName) -> Result<Self, ObjectError> {
-        let (list, complete) = documents(bucket, name)?;
+        Self::open_at(Place::Lent(bucket), name)
+    }
+
+    fn open_at(bucket: Place<'a>, name: &ScanName) -> Result<Self, ObjectError> {
+        let (list, complete) = documents(&bucket, name)?;
         let incomplete = |why: String| ObjectError::Incomplete {
             address: bucket.address_of(&name.to_string()),
             why,
@@ -152,7 +181,7 @@ impl<'a> RemoteScan<'a> {
         let Some(complete) = complete else {
             return Err(incomplete(format!("it has no {COMPLETE_FILE} yet")));
         };
-        Self::of_list(bucket, list, complete)
+        Self::of_documents(bucket, list, complete)
     }
 
     /// Opens a copy by its documents.
@@ -161,12 +190,20 @@ impl<'a> RemoteScan<'a> {
         list: CopyList,
         complete: Complete,
     ) -> Result<Self, ObjectError> {
+        Self::of_documents(Place::Lent(bucket), list, complete)
+    }
+
+    fn of_documents(
+        bucket: Place<'a>,
+        list: CopyList,
+        complete: Complete,
+    ) -> Result<Self, ObjectError> {
         let name = list.scan.clone();
         let folder = tempfile::Builder::new().prefix("fullbore-copy-").tempdir();
         let folder =
             folder.map_err(|source| ObjectError::Local { path: std::env::temp_dir(), source })?;
         for file in list.small() {
-            let data = fetch(bucket, &list, file)?;
+            let data = fetch(&bucket, &list, file)?;
             write(&folder.path().join(&file.name), |path| fs::write(path, &data))?;
         }
         for file in list.chunks() {

@@ -1,0 +1,47 @@
+"""Recordings of fullbore as numpy arrays.
+
+    >>> import fullbore
+    >>> scan = fullbore.open("store/experiment_one")        # doctest: +SKIP
+    >>> stream = scan["46220"]                              # doctest: +SKIP
+    >>> stream.frames[:100]                                 # doctest: +SKIP
+    >>> stream.samples["2026-11-27T12:00:00":1000]          # doctest: +SKIP
+
+`open` opens a scan, `open_store` a store of scans, and `Recorder` records. The command line program is part of the
+package: `fullbore --help`.
+"""
+
+from ._native import (
+    DamagedError,
+    Error,
+    NotFoundError,
+    OptionError,
+    UnsupportedError,
+    __version__,
+)
+from ._recorder import Recorder, TapBlock
+from ._samples import Line, Samples
+from ._scan import Scan, Store, open, open_store, verify
+from ._stream import Block, Frames, Gap, Stream, Times
+
+__all__ = [
+    "Block",
+    "DamagedError",
+    "Error",
+    "Frames",
+    "Gap",
+    "Line",
+    "NotFoundError",
+    "OptionError",
+    "Recorder",
+    "Samples",
+    "Scan",
+    "Store",
+    "Stream",
+    "TapBlock",
+    "Times",
+    "UnsupportedError",
+    "__version__",
+    "open",
+    "open_store",
+    "verify",
+]
