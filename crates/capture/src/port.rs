@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use fullbore_core::account::{Account, CountedBy, DropCounter, UnavailableCounter};
+use fullbore_core::account::{Account, CountedBy, DropCounter, Layer, UnavailableCounter};
 use fullbore_core::endpoint::{Gro, SourceFormat, Threads, UdpSource};
 use fullbore_core::frame_index::FrameIndexer;
 use fullbore_core::layout::Geometry;
@@ -39,6 +39,7 @@ use super::sequential::{SequentialStream, SubStreams};
 use super::sink_chain::{Settled, SinkChain, SinkReply, WrittenBlock};
 use super::stream::CaptureStream;
 use super::unclaimed::{Claim, Key, Unclaimed, excludes, tells_threads};
+use super::xdp::XdpError;
 
 /// The largest number of streams of one port.
 const MOST_STREAMS: usize = 64;
@@ -62,6 +63,9 @@ pub enum PortError {
     /// The packet ring could not be opened.
     #[error(transparent)]
     Ring(RingError),
+    /// XDP cannot be used.
+    #[error(transparent)]
+    Xdp(Box<XdpError>),
     /// The block memory could not be mapped.
     #[error("mapping {bytes} bytes of block memory for {source_name}")]
     Memory {
@@ -96,6 +100,15 @@ impl From<RingError> for PortError {
         match error {
             RingError::Listen(error) => Self::Listen(error),
             other => Self::Ring(other),
+        }
+    }
+}
+
+impl From<XdpError> for PortError {
+    fn from(error: XdpError) -> Self {
+        match error {
+            XdpError::Listen(error) => *error,
+            other => Self::Xdp(Box::new(other)),
         }
     }
 }

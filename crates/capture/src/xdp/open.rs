@@ -167,8 +167,7 @@ impl Hint for XdpError {
             Self::Unfit { .. } | Self::Copies { .. } | Self::Program(_) => {
                 Some("record with engine=packet or engine=udp".into())
             }
-            Self::Listen(error) => error.hint(),
-            Self::Find(_) | Self::Addresses(_) | Self::Wait(_) => None,
+            Self::Listen(_) | Self::Find(_) | Self::Addresses(_) | Self::Wait(_) => None,
         }
     }
 }

@@ -185,8 +185,8 @@ impl UdpSource {
         parameter(
             "engine",
             "auto",
-            "receive from a socket (udp), a packet ring (packet, needs CAP_NET_RAW), or what is allowed (auto); default \
-             udp",
+            "receive from a socket (udp), a packet ring (packet, needs CAP_NET_RAW), by XDP (xdp, needs CAP_NET_RAW, \
+             CAP_NET_ADMIN and CAP_BPF), or the fastest that is allowed (auto); default udp",
         ),
         parameter(
             "name",
