@@ -101,11 +101,12 @@ pub fn build(flows: &Flows, map: i32) -> Result<Vec<Instruction>, TooLong> {
     program.push(LOAD_BYTE, 4, 2, 0, 0);
     program.push(AND, 4, 0, 0, 1);
     program.jump(JUMP_IF_NOT_EQUAL, 4, 0, own);
-    let [a, b, c, d, e, f] = flows.ethernet;
+    let first = i32::from_ne_bytes(std::array::from_fn(|at| flows.ethernet[at]));
+    let last = u16::from_ne_bytes(std::array::from_fn(|at| flows.ethernet[4 + at]));
     program.push(LOAD_WORD, 4, 2, 0, 0);
-    program.jump(JUMP_IF_NOT_EQUAL_WORD, 4, i32::from_ne_bytes([a, b, c, d]), pass);
+    program.jump(JUMP_IF_NOT_EQUAL_WORD, 4, first, pass);
     program.push(LOAD_HALF, 4, 2, 4, 0);
-    program.jump(JUMP_IF_NOT_EQUAL, 4, u16::from_ne_bytes([e, f]).into(), pass);
+    program.jump(JUMP_IF_NOT_EQUAL, 4, last.into(), pass);
     program.place(own);
     program.push(LOAD_HALF, 4, 2, 12, 0);
     program.jump(JUMP_IF_EQUAL, 4, network_order(0x0800), ipv4);
