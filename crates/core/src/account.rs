@@ -1115,8 +1115,14 @@ mod tests {
         assert_eq!(judged(0, &[("rx_dropped", 0)]), Verdict::Proven);
         assert_eq!(judged(0, &[empty]), Verdict::Consistent);
         assert_eq!(judged(1, &[empty]), Verdict::Unexplained);
-        assert_eq!(judged(7, &[("rx_dropped", 5), ("rx_ring_full", 2), empty]), Verdict::Consistent);
-        assert_eq!(judged(8, &[("rx_dropped", 5), ("rx_ring_full", 2), empty]), Verdict::Unexplained);
+        assert_eq!(
+            judged(7, &[("rx_dropped", 5), ("rx_ring_full", 2), empty]),
+            Verdict::Consistent
+        );
+        assert_eq!(
+            judged(8, &[("rx_dropped", 5), ("rx_ring_full", 2), empty]),
+            Verdict::Unexplained
+        );
     }
 
     #[test]

@@ -31,7 +31,11 @@ mod tests {
         let before = capabilities(None).unwrap();
         let made = std::thread::spawn(|| {
             drop_network_rights().unwrap();
-            rustix::net::socket(rustix::net::AddressFamily::PACKET, rustix::net::SocketType::RAW, None)
+            rustix::net::socket(
+                rustix::net::AddressFamily::PACKET,
+                rustix::net::SocketType::RAW,
+                None,
+            )
         });
         assert_eq!(made.join().unwrap().unwrap_err(), rustix::io::Errno::PERM);
         assert_eq!(capabilities(None).unwrap(), before);

@@ -12,6 +12,7 @@
 //! The UDP socket of each port is an ordinary one. It holds the port, joins its group, and receives what the program lets
 //! pass. So nothing is lost that a socket would get.
 
+mod card;
 mod open;
 mod program;
 mod sorter;
@@ -138,7 +139,8 @@ impl Shared {
             // What comes meanwhile is not waited for.
             let mut left = socket.bytes_of_memory();
             while left > 0 && socket.take(BATCH) > 0 {
-                left = left.saturating_sub((0..socket.held()).map(|it| socket.piece(it).0.len()).sum());
+                left = left
+                    .saturating_sub((0..socket.held()).map(|it| socket.piece(it).0.len()).sum());
                 socket.give_back();
             }
         }
@@ -230,8 +232,7 @@ impl DatagramInput for XdpInput {
         let mut shared = self.shared();
         let count = shared.receive(self.queue, slices, per_message, received);
         // What follows for this source is in a batch that comes when the others have taken theirs.
-        let emptied =
-            count == 0 || shared.sorter.is_empty(self.queue) && !shared.sorter.is_done();
+        let emptied = count == 0 || shared.sorter.is_empty(self.queue) && !shared.sorter.is_done();
         drop(shared);
         let since = self.asked.elapsed();
         if count == 0 && since >= OFTEN {

@@ -17,43 +17,19 @@ use fullbore_core::hint::Hint;
 use fullbore_linux::sys::bpf::{self, SocketMap};
 use fullbore_linux::sys::interfaces;
 use fullbore_linux::sys::receive::{self, Receiver};
-use fullbore_linux::sys::xdp::{self, HEADROOM, LEAST_CHUNK, REGISTERING, XdpSocket};
+use fullbore_linux::sys::xdp::{self, REGISTERING, XdpSocket};
 use rustix::event::epoll;
 use rustix::io::Errno;
 
-use super::program::{self, ETHERNET, Flows, TooLong};
+use super::card::{Card, Shape, Unfit, memory};
+use super::program::{self, Flows, TooLong};
 use super::sorter::Sorter;
 use super::{Interface, Queue, Shared, XdpInput};
 use crate::packet_filter::PortRule;
 use crate::port::{PortError, listen};
 
-/// The memory for each source, unless its endpoint states it.
-const BYTES_OF_SOURCE: u64 = 16 << 20;
-
-/// The least memory of an interface, unless its endpoints state it.
-const LEAST_BYTES: u64 = 64 << 20;
-
-/// The most memory of an interface.
-const MOST_BYTES: u64 = 1 << 30;
-
-/// The fewest chunks of a queue: twice the longest receive ring of common cards, which takes as many from the fill ring.
-const LEAST_CHUNKS: u64 = 4096;
-
-/// The largest chunk: a page.
-const MOST_CHUNK: usize = 4096;
-
-/// Bytes that a VLAN tag adds in front of the packet, if the card leaves it there.
-const TAG: usize = 4;
-
-/// The most queues of an interface.
-const MOST_QUEUES: usize = 256;
-
 /// The buffer of the UDP sockets, which receive what passes the program.
 const SOCKET_BUFFER: usize = 8 << 20;
-
-/// The hardware type of Ethernet, and of the loopback interface, as `linux/if_arp.h` numbers them.
-const IS_ETHERNET: &str = "1";
-const IS_LOOPBACK: &str = "772";
 
 /// What to do where the driver has no zero-copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,23 +38,6 @@ pub enum Copies {
     Allowed,
     /// Fail.
     Refused,
-}
-
-/// A property of an interface that AF_XDP cannot do with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
-    /// The loopback interface.
-    #[error("it is the loopback interface, whose driver runs no XDP program")]
-    Loopback,
-    /// It has no Ethernet header.
-    #[error("its packets have no Ethernet header")]
-    NoEthernet,
-    /// A VLAN, a bond or a bridge.
-    #[error("it is made of other interfaces (VLAN, bond, bridge), and XDP runs in the driver of a card")]
-    Stacked,
-    /// It does not exist, or `/sys` does not tell of it.
-    #[error("its properties cannot be read in /sys/class/net")]
-    Unknown,
 }
 
 /// XDP that cannot be used.
@@ -215,7 +174,8 @@ pub fn open(sources: &[&UdpSource], copies: Copies) -> Result<XdpInputs, XdpErro
         return Err(XdpError::Copies { interface: copying.name.clone() });
     }
     let how = taken.iter().map(Taken::how).collect::<Vec<_>>().join(", ");
-    let buffer_bytes = taken.iter().flat_map(|it| &it.sockets).map(XdpSocket::bytes_of_memory).sum();
+    let buffer_bytes =
+        taken.iter().flat_map(|it| &it.sockets).map(XdpSocket::bytes_of_memory).sum();
     let readiness = holders.iter().map(|holder| readiness(holder, &taken));
     let readiness = readiness.collect::<io::Result<Vec<OwnedFd>>>().map_err(XdpError::Wait)?;
     let place = |name: &String| by_name.keys().position(|it| it == name).unwrap_or_default();
@@ -247,13 +207,11 @@ pub fn open(sources: &[&UdpSource], copies: Copies) -> Result<XdpInputs, XdpErro
 }
 
 /// Returns the interface of each source: the one that it names, or the one that has its address.
-fn names(
-    sources: &[&UdpSource],
-    addresses: &[(String, IpAddr)],
-) -> Result<Vec<String>, XdpError> {
+fn names(sources: &[&UdpSource], addresses: &[(String, IpAddr)]) -> Result<Vec<String>, XdpError> {
     let of_source = |source: &&UdpSource| {
         let address = source.address.ip().to_canonical();
-        let owner = || addresses.iter().find(|(_, of)| *of == address).map(|(name, _)| name.clone());
+        let owner =
+            || addresses.iter().find(|(_, of)| *of == address).map(|(name, _)| name.clone());
         let found = source.interface.clone().or_else(owner);
         found.ok_or_else(|| XdpError::NoInterface { endpoint: source.endpoint.to_string() })
     };
@@ -271,7 +229,9 @@ fn ranges(
         let (own, port) = (rule.address.ip(), rule.address.port());
         if own.is_unspecified() {
             let of_interface = addresses.iter().filter(|(of, _)| of == name);
-            let taken = of_interface.map(|(_, it)| *it).filter(|it| rule.takes(*it, rule.interface.unwrap_or(0)));
+            let taken = of_interface
+                .map(|(_, it)| *it)
+                .filter(|it| rule.takes(*it, rule.interface.unwrap_or(0)));
             flows.extend(taken.map(|address| (address, port)));
         } else {
             flows.push((own.to_canonical(), port));
@@ -289,75 +249,6 @@ fn ranges(
         }
     }
     ranges
-}
-
-/// Returns the memory of an interface: what the endpoints of its sources state, and enough for the others.
-fn memory(stated: impl Iterator<Item = Option<u64>>) -> u64 {
-    let stated: Vec<Option<u64>> = stated.collect();
-    let least = if stated.iter().all(Option::is_some) { 0 } else { LEAST_BYTES };
-    let each = stated.into_iter().map(|it| it.unwrap_or(BYTES_OF_SOURCE));
-    each.fold(0, u64::saturating_add).clamp(least, MOST_BYTES)
-}
-
-/// The facts of an interface.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Card {
-    ethernet: [u8; 6],
-    mtu: usize,
-    queues: u32,
-}
-
-impl Card {
-    /// Reads them in `directory`, which is `/sys/class/net`.
-    fn read(directory: &Path, name: &str) -> Result<Self, Unfit> {
-        if name.contains('/') || name.starts_with('.') {
-            return Err(Unfit::Unknown);
-        }
-        let path = directory.join(name);
-        let read = |file: &str| {
-            let text = std::fs::read_to_string(path.join(file)).map_err(|_| Unfit::Unknown)?;
-            Ok(text.trim().to_owned())
-        };
-        match read("type")?.as_str() {
-            IS_ETHERNET => {}
-            IS_LOOPBACK => return Err(Unfit::Loopback),
-            _ => return Err(Unfit::NoEthernet),
-        }
-        let entries = |path: &Path| -> Vec<String> {
-            let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
-            entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
-        };
-        let of_card = entries(&path);
-        if of_card.iter().any(|it| it.starts_with("lower_") || it == "bridge" || it == "bonding") {
-            return Err(Unfit::Stacked);
-        }
-        let text = read("address")?;
-        let bytes = text.split(':').map(|byte| u8::from_str_radix(byte, 16));
-        let bytes: Vec<u8> = bytes.collect::<Result<_, _>>().map_err(|_| Unfit::Unknown)?;
-        let ethernet = bytes.try_into().map_err(|_| Unfit::Unknown)?;
-        let mtu = read("mtu")?.parse().map_err(|_| Unfit::Unknown)?;
-        let queues = entries(&path.join("queues")).iter().filter(|it| it.starts_with("rx-")).count();
-        Ok(Self { ethernet, mtu, queues: queues.clamp(1, MOST_QUEUES) as u32 })
-    }
-
-    /// The shape of the memory of each queue, if all queues have this much together.
-    fn shape(&self, bytes: u64) -> Shape {
-        let longest = self.mtu + ETHERNET + TAG;
-        let chunk_bytes = if longest <= LEAST_CHUNK - HEADROOM { LEAST_CHUNK } else { MOST_CHUNK };
-        let of_queue = |bytes: u64| bytes / u64::from(self.queues) / chunk_bytes as u64;
-        // The least is more than its share for many queues, but never more than the most for all.
-        let least = LEAST_CHUNKS.min(of_queue(MOST_BYTES));
-        let chunks = of_queue(bytes).max(least).max(1);
-        let chunks = 1u32 << chunks.ilog2();
-        Shape { chunk_bytes, chunks, in_parts: longest > chunk_bytes - HEADROOM }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Shape {
-    chunk_bytes: usize,
-    chunks: u32,
-    in_parts: bool,
 }
 
 /// An interface whose queues have their sockets, and no program yet.
@@ -385,7 +276,14 @@ impl Taken {
             .map(|queue| {
                 let interface = number;
                 let name = name.to_owned();
-                XdpSocket::open(&xdp::Settings { name, interface, queue, chunks, chunk_bytes, in_parts })
+                XdpSocket::open(&xdp::Settings {
+                    name,
+                    interface,
+                    queue,
+                    chunks,
+                    chunk_bytes,
+                    in_parts,
+                })
             })
             .collect::<Result<Vec<XdpSocket>, xdp::Error>>()
             .map_err(XdpError::Socket)?;
@@ -437,32 +335,6 @@ fn readiness(holder: &Receiver, taken: &[Taken]) -> io::Result<OwnedFd> {
 mod tests {
     use super::*;
 
-    fn card(mtu: usize, queues: u32) -> Card {
-        Card { ethernet: [2, 0, 0, 0, 0, 1], mtu, queues }
-    }
-
-    #[test]
-    fn memory_has_what_endpoints_state_and_chunks_that_hold_the_packets() {
-        let shape = |mtu, queues, bytes| {
-            let Shape { chunk_bytes, chunks, in_parts } = card(mtu, queues).shape(bytes);
-            (chunk_bytes, chunks, in_parts)
-        };
-        assert_eq!(shape(1500, 1, 64 << 20), (2048, 32_768, false));
-        assert_eq!(shape(1774, 1, 64 << 20), (2048, 32_768, false));
-        assert_eq!(shape(1775, 1, 64 << 20), (4096, 16_384, false));
-        assert_eq!(shape(3822, 1, 64 << 20), (4096, 16_384, false));
-        assert_eq!(shape(3823, 1, 64 << 20), (4096, 16_384, true));
-        assert_eq!(shape(9000, 4, 256 << 20), (4096, 16_384, true));
-        assert_eq!(shape(9000, 3, 256 << 20), (4096, 16_384, true), "a power of two");
-        assert_eq!(shape(9000, 16, 64 << 20), (4096, 4096, true), "the least of a queue");
-        assert_eq!(shape(9000, 256, 64 << 20), (4096, 1024, true), "the most of all");
-        let memory = |stated: &[Option<u64>]| memory(stated.iter().copied());
-        assert_eq!(memory(&[None]), 64 << 20);
-        assert_eq!(memory(&[None; 16]), 256 << 20);
-        assert_eq!(memory(&[Some(8 << 20); 2]), 16 << 20);
-        assert_eq!(memory(&[Some(u64::MAX), None]), 1 << 30);
-    }
-
     fn source(text: &str) -> UdpSource {
         UdpSource::parse(text).unwrap().remove(0)
     }
@@ -487,46 +359,19 @@ mod tests {
     #[test]
     fn a_wildcard_is_every_address_of_its_interface_and_ports_in_a_row_are_one_range() {
         let of = |texts: &[&str]| {
-            let rule = |text: &&str| PortRule { address: text.parse().unwrap(), interface: Some(2) };
+            let rule =
+                |text: &&str| PortRule { address: text.parse().unwrap(), interface: Some(2) };
             let found = ranges(texts.iter().map(rule), "eth0", &addresses());
             found.iter().map(|(to, first, last)| format!("{to} {first}-{last}")).collect::<Vec<_>>()
         };
         assert_eq!(of(&["0.0.0.0:5000"]), ["10.0.0.1 5000-5000", "10.0.0.7 5000-5000"]);
         let every = ["10.0.0.1 7-7", "10.0.0.7 7-7", "fd00::1 7-7"];
         assert_eq!(of(&["[::]:7"]), every);
-        let several = ["10.0.0.1:5002", "10.0.0.1:5000", "10.0.0.1:5001", "10.0.0.1:5009", "10.0.0.1:65535"];
-        assert_eq!(of(&several), ["10.0.0.1 5000-5002", "10.0.0.1 5009-5009", "10.0.0.1 65535-65535"]);
-    }
-
-    #[test]
-    fn an_interface_is_read_and_one_that_runs_no_program_is_told_why() {
-        let root = tempfile::tempdir().unwrap();
-        for (name, kind, extra) in [
-            ("eth0", "1", "queues/rx-0"),
-            ("lo", "772", "queues/rx-0"),
-            ("tun0", "65534", "queues/rx-0"),
-            ("eth0.5", "1", "lower_eth0"),
-            ("br0", "1", "bridge"),
-        ] {
-            let path = root.path().join(name);
-            std::fs::create_dir_all(path.join(extra)).unwrap();
-            for (file, text) in [("type", kind), ("mtu", "9000"), ("address", "02:00:00:00:00:01")] {
-                std::fs::write(path.join(file), format!("{text}\n")).unwrap();
-            }
-        }
-        std::fs::create_dir_all(root.path().join("eth0/queues/rx-1")).unwrap();
-        std::fs::create_dir_all(root.path().join("eth0/queues/tx-0")).unwrap();
-        let read = |name: &str| Card::read(root.path(), name);
-        assert_eq!(read("eth0"), Ok(card(9000, 2)));
-        for (name, why) in [
-            ("lo", Unfit::Loopback),
-            ("tun0", Unfit::NoEthernet),
-            ("eth0.5", Unfit::Stacked),
-            ("br0", Unfit::Stacked),
-            ("eth9", Unfit::Unknown),
-            ("../eth0", Unfit::Unknown),
-        ] {
-            assert_eq!(read(name), Err(why), "{name}");
-        }
+        let several =
+            ["10.0.0.1:5002", "10.0.0.1:5000", "10.0.0.1:5001", "10.0.0.1:5009", "10.0.0.1:65535"];
+        assert_eq!(
+            of(&several),
+            ["10.0.0.1 5000-5002", "10.0.0.1 5009-5009", "10.0.0.1 65535-65535"]
+        );
     }
 }

@@ -343,9 +343,8 @@ mod tests {
     }
 
     fn flows(texts: &[(&str, u16, u16)]) -> Flows {
-        let range = |&(address, first, last): &(&str, u16, u16)| {
-            (address.parse().unwrap(), first, last)
-        };
+        let range =
+            |&(address, first, last): &(&str, u16, u16)| (address.parse().unwrap(), first, last);
         let ranges = texts.iter().map(range).collect();
         Flows { ranges, ethernet: OWN, mtu: 1500, in_parts: true }
     }
@@ -370,10 +369,23 @@ mod tests {
             ("fd00::1", 5000, 5000),
         ]);
         let program = build(&flows, MAP).unwrap();
-        for to in ["10.0.0.1:5000", "10.0.0.1:5003", "239.1.2.3:5010", "200.255.254.253:65535", "[fd00::1]:5000"] {
+        for to in [
+            "10.0.0.1:5000",
+            "10.0.0.1:5003",
+            "239.1.2.3:5010",
+            "200.255.254.253:65535",
+            "[fd00::1]:5000",
+        ] {
             assert!(takes(&program, &packet(to)), "{to}");
         }
-        for to in ["10.0.0.1:4999", "10.0.0.1:5004", "10.0.0.2:5000", "239.1.2.3:5000", "[fd00::2]:5000", "[fd00::1]:5001"] {
+        for to in [
+            "10.0.0.1:4999",
+            "10.0.0.1:5004",
+            "10.0.0.2:5000",
+            "239.1.2.3:5000",
+            "[fd00::2]:5000",
+            "[fd00::1]:5001",
+        ] {
             assert!(!takes(&program, &packet(to)), "{to}");
         }
     }
@@ -393,7 +405,8 @@ mod tests {
 
     #[test]
     fn fragments_options_tags_and_other_protocols_pass() {
-        let program = build(&flows(&[("10.0.0.1", 5000, 5000), ("fd00::1", 5000, 5000)]), MAP).unwrap();
+        let program =
+            build(&flows(&[("10.0.0.1", 5000, 5000), ("fd00::1", 5000, 5000)]), MAP).unwrap();
         let changed = |to: &str, at: usize, value: u8| {
             let mut packet = packet(to);
             packet[at] = value;

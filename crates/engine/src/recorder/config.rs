@@ -119,7 +119,8 @@ impl RecordingConfig {
     /// share one: a queue of an interface has one socket.
     pub fn shared_threads(&self) -> usize {
         let sources = self.sources.iter().filter(|source| source.shares_thread()).count();
-        let by_xdp = |it: &SourceConfig| matches!(it, SourceConfig::Udp(it) if it.engine == Engine::Xdp);
+        let by_xdp =
+            |it: &SourceConfig| matches!(it, SourceConfig::Udp(it) if it.engine == Engine::Xdp);
         if self.sources.iter().any(by_xdp) {
             return 1;
         }

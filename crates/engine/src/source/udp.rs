@@ -163,7 +163,8 @@ impl UdpPorts {
         let sources: Vec<&UdpSource> = requests.iter().map(udp_source).collect();
         let Chosen { inputs, engines } = receive_engine::choose(&sources)?;
         let ports = requests.iter().zip(sources).zip(inputs);
-        let ports = ports.map(|((request, source), input)| open_port(request, source, input, context));
+        let ports =
+            ports.map(|((request, source), input)| open_port(request, source, input, context));
         Ok(Self { ports: ports.collect::<Result<_, _>>()?, engines })
     }
 }

@@ -170,7 +170,10 @@ impl XdpSocket {
             let chunk = start & !(self.chunk_bytes - 1);
             let is_inside =
                 start.checked_add(bytes).is_some_and(|end| end <= chunk + self.chunk_bytes);
-            assert!(is_inside && chunk < self.memory.bytes(), "the kernel left the chunk {found:?}");
+            assert!(
+                is_inside && chunk < self.memory.bytes(),
+                "the kernel left the chunk {found:?}"
+            );
             self.held.push(Piece { start, bytes, more });
             if !more {
                 whole = self.held.len();
