@@ -17,7 +17,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::net::xdp::{
     SocketAddrXdp, SocketAddrXdpFlags, XDP_PGOFF_RX_RING, XDP_UMEM_PGOFF_FILL_RING, XdpDesc,
@@ -35,6 +37,12 @@ pub const LEAST_CHUNK: usize = 2048;
 
 /// The descriptors of a completion ring, which the kernel requires also of a socket that sends nothing.
 const COMPLETIONS: u32 = 64;
+
+/// The longest wait for the queue of a socket that another program has just closed.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// The time between two tries to bind.
+const BETWEEN_TRIES: Duration = Duration::from_millis(10);
 
 /// What a socket is opened with.
 #[derive(Clone, Debug)]
@@ -111,7 +119,7 @@ impl XdpSocket {
         };
         let kernel = |action| {
             let error = error(action);
-            move |errno: rustix::io::Errno| error(errno.into())
+            move |errno: Errno| error(errno.into())
         };
         assert!(chunks.is_power_of_two() && chunk_bytes.is_power_of_two());
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -142,9 +150,19 @@ impl XdpSocket {
         opened.fill.push((0..u64::from(chunks)).map(|number| number * chunk_bytes as u64));
         let mut flags = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
         flags.set(SocketAddrXdpFlags::XDP_USE_SG, in_parts);
-        rustix::net::bind(&opened.socket, &SocketAddrXdp::new(flags, interface, queue))
-            .map_err(kernel(BINDING))?;
+        opened.bind(&SocketAddrXdp::new(flags, interface, queue)).map_err(kernel("binding it"))?;
         Ok(opened)
+    }
+
+    /// Binds the socket. The kernel frees the queue of a socket that was closed only some time later.
+    fn bind(&self, address: &SocketAddrXdp) -> rustix::io::Result<()> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match rustix::net::bind(&self.socket, address) {
+                Err(Errno::BUSY) if Instant::now() < end => std::thread::sleep(BETWEEN_TRIES),
+                done => return done,
+            }
+        }
     }
 
     /// True if the driver writes packets to the memory itself.
@@ -226,9 +244,6 @@ impl XdpSocket {
 
 /// The step that fails if the process may not lock that much memory.
 pub const REGISTERING: &str = "registering its memory";
-
-/// The step that fails if the queue has a socket already.
-const BINDING: &str = "binding it";
 
 impl AsFd for XdpSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
