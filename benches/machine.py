@@ -211,10 +211,8 @@ def veth():
         quietly("ip", "netns", "exec", here, "ethtool", "-K", "fb0", "tx-udp-segmentation", "off")
         mask = f"{1 << RECEIVER_CPU:x}"
         steer = f"echo {mask} > /sys/class/net/fb0/queues/rx-0/rps_cpus"
-        # With an XDP program the receiving end has a queue of its own, of 256 packets, which a thread polls. A queue
-        # before the cable waits where that one is full.
-        poll = "echo 1 > /sys/class/net/fb0/threaded"
-        quietly("ip", "netns", "exec", there, "sh", "-c", f"{steer}; {poll}")
+        quietly("ip", "netns", "exec", there, "sh", "-c", steer)
+        # A receiving end that is polled has a queue of 256 packets. A queue before the cable waits where that one is full.
         quietly("ip", "netns", "exec", here, "tc", "qdisc", "replace", "dev", "fb0", "root", "pfifo", "limit", 20_000)
         inside = lambda name: ("ip", "netns", "exec", name)
         with setting("/proc/sys/net/core/netdev_max_backlog", 30_000):
@@ -235,6 +233,7 @@ def card():
         run("sh", "-c", "echo 0 > /sys/class/net/fb0/queues/rx-0/rps_cpus")
         run("sh", "-c", "echo 2 > /sys/class/net/fb0/napi_defer_hard_irqs")
         run("sh", "-c", "echo 100000 > /sys/class/net/fb0/gro_flush_timeout")
+        run("sh", "-c", "echo 1 > /sys/class/net/fb0/threaded")
         for thread in named("napi/fb0-"):
             quietly("taskset", "-p", "-c", RECEIVER_CPU, thread)
         yield dataclasses.replace(wire, name="card")

@@ -163,8 +163,9 @@ class FullboreXdp(FullborePacket):
     name, engine = "fullbore xdp", "xdp"
 
     def start(self, prefix):
-        """With a program, the receiving end is polled by a thread of the kernel. It belongs to the receiver."""
+        """With a program, the receiving end is polled. A thread of the kernel does it, which belongs to the receiver."""
         super().start(prefix)
+        quietly(*self.wire.receiver, "sh", "-c", "echo 1 > /sys/class/net/fb0/threaded")
         for thread in named("napi/fb0-"):
             quietly("taskset", "-p", "-c", RECEIVER_CPU, thread)
 
