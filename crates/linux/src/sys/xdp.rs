@@ -39,7 +39,7 @@ pub const LEAST_CHUNK: usize = 2048;
 const COMPLETIONS: u32 = 64;
 
 /// The longest wait for the queue of a socket that another program has just closed.
-const PATIENCE: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The time between two tries to bind.
 const BETWEEN_TRIES: Duration = Duration::from_millis(10);
