@@ -212,6 +212,8 @@ def veth():
         mask = f"{1 << RECEIVER_CPU:x}"
         steer = f"echo {mask} > /sys/class/net/fb0/queues/rx-0/rps_cpus"
         quietly("ip", "netns", "exec", there, "sh", "-c", steer)
+        # A receiving end that is polled has a queue of 256 packets. A queue before the cable waits where that one is full.
+        quietly("ip", "netns", "exec", here, "tc", "qdisc", "replace", "dev", "fb0", "root", "pfifo", "limit", 20_000)
         inside = lambda name: ("ip", "netns", "exec", name)
         with setting("/proc/sys/net/core/netdev_max_backlog", 30_000):
             yield Wire("veth", "10.199.7.2", "fb0", inside(here), inside(there))
@@ -225,9 +227,7 @@ def card():
     """The same cable, received as a network card does it: the device's queue is polled (NAPI) by a thread on
     the receiving core, which waits a tenth of a millisecond for packets and merges those of one stream."""
     with veth() as wire:
-        here, there = wire.sender[-1], wire.receiver[-1]
-        # A queue before the cable waits where the cable's own, of 256 packets, is full.
-        quietly("ip", "netns", "exec", here, "tc", "qdisc", "replace", "dev", "fb0", "root", "pfifo", "limit", 20_000)
+        there = wire.receiver[-1]
         run = lambda *command: quietly("ip", "netns", "exec", there, *command)
         run("ethtool", "-K", "fb0", "gro", "on", "rx-udp-gro-forwarding", "on")
         run("sh", "-c", "echo 0 > /sys/class/net/fb0/queues/rx-0/rps_cpus")

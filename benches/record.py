@@ -194,10 +194,11 @@ class Bench:
         """The cost at the common rate: some rounds, each tool in turn, so that all meet the same machine."""
         gbit = self.options.rate or COMMON_STEP.get(case.payload, STEPS[0])
         print(f"  {case}, {gbit} Gbit/s", file=sys.stderr)
-        trials = {tool.name: [] for tool in self.options.tools}
+        tools = [tool for tool in self.options.tools if tool.takes(case.wire)]
+        trials = {tool.name: [] for tool in tools}
         with machine.WIRES[case.wire]() as wire:
             for _ in range(self.options.cost):
-                for tool in self.options.tools:
+                for tool in tools:
                     with contextlib.ExitStack() as stack:
                         if tool.taps:
                             stack.enter_context(machine.true_packets(wire))
@@ -224,6 +225,8 @@ class Bench:
         print(f"  {case}", file=sys.stderr)
         with machine.WIRES[case.wire]() as wire:
             for tool in [*self.options.tools, *beside]:
+                if not tool.takes(case.wire):
+                    continue
                 if case.sustained and tool.name != "fullbore":
                     continue  # to be held against fio on the same disk, which the store's benchmark shows
                 with contextlib.ExitStack() as stack:

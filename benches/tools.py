@@ -18,7 +18,7 @@ import threading
 import time
 from pathlib import Path
 
-from machine import IS_ROOT, Wire
+from machine import IS_ROOT, RECEIVER_CPU, Wire, named, quietly
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 FULLBORE = Path(os.environ.get("FULLBORE", REPOSITORY / "target/release/fullbore"))
@@ -65,6 +65,11 @@ class Tool:
         if shutil.which(cls.program) is None:
             return f"{cls.program} is not installed"
         return "needs root" if cls.taps and not IS_ROOT else None
+
+    @classmethod
+    def takes(cls, wire: str) -> bool:
+        """Whether it can receive from this wire."""
+        return True
 
     def command(self) -> list[str]:
         raise NotImplementedError
@@ -152,6 +157,22 @@ class FullborePacket(Fullbore):
     @classmethod
     def why_not(cls):
         return super().why_not() or (None if IS_ROOT else "needs root")
+
+
+class FullboreXdp(FullborePacket):
+    name, engine = "fullbore xdp", "xdp"
+
+    def start(self, prefix):
+        """With a program, the receiving end is polled. A thread of the kernel does it, which belongs to the receiver."""
+        super().start(prefix)
+        quietly(*self.wire.receiver, "sh", "-c", "echo 1 > /sys/class/net/fb0/threaded")
+        for thread in named("napi/fb0-"):
+            quietly("taskset", "-p", "-c", RECEIVER_CPU, thread)
+
+    @classmethod
+    def takes(cls, wire):
+        """The loopback interface runs no program."""
+        return wire != "loopback"
 
 
 class FullboreRead(Fullbore):
@@ -335,7 +356,7 @@ class NetsniffNg(Tap):
         ]  # fmt: skip
 
 
-TOOLS = [Fullbore, FullborePacket, PlainReceiver, Tcpdump, Dumpcap, NetsniffNg]
+TOOLS = [Fullbore, FullborePacket, FullboreXdp, PlainReceiver, Tcpdump, Dumpcap, NetsniffNg]
 
 # What fullbore can do beside recording, by the row's kind.
 BESIDE = {

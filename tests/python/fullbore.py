@@ -281,6 +281,15 @@ def free_ports(count=1, family=socket.AF_INET):
     raise AssertionError("no free ports")
 
 
+def may_open_rings():
+    """True if this process may open packet sockets."""
+    try:
+        socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0).close()
+    except OSError:
+        return False
+    return True
+
+
 def free_port(family=socket.AF_INET):
     return free_ports(1, family)[0]
 

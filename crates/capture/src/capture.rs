@@ -8,7 +8,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use fullbore_linux::clock::Clock;
-
+use fullbore_linux::rights::drop_network_rights;
 use fullbore_linux::thread_config::{ThreadConfig, ThreadStatus};
 
 use fullbore_time::Tai;
@@ -109,6 +109,8 @@ impl Capture {
     ) -> io::Result<Self> {
         let (ready, answer) = mpsc::channel();
         let thread = Builder::new().name(name).spawn(move || {
+            // A kernel that refuses leaves the thread as it was.
+            let _ = drop_network_rights();
             // The receiver is gone; ignore the error.
             let _ = ready.send(thread_config.apply());
             work();

@@ -1,4 +1,4 @@
-//! Where the datagrams of a port come from: a socket, a packet ring, a packet capture in a file, or the frames of a TCP
+//! Where the datagrams of a port come from: a socket, a packet ring, XDP sockets, a packet capture in a file, or the frames of a TCP
 //! connection.
 //!
 //! An input gives batches of datagrams, scattered over memory that the port chose: the slots of a block, where the
@@ -53,6 +53,11 @@ pub trait DatagramInput: Send {
     /// The name of that counter; `None`: it is that of a socket.
     fn counter(&self) -> Option<CounterName> {
         None
+    }
+
+    /// Its other counters of drops, with their values so far.
+    fn more_drops(&self) -> Vec<(CounterName, io::Result<u64>)> {
+        Vec::new()
     }
 
     /// The receive buffer, in bytes; 0 if it has none.

@@ -6,8 +6,9 @@
 //! ```
 //!
 //! - [`Capture`]: the capture thread, which serves several ports
-//! - [`DatagramInput`]: where the datagrams of a port come from: a socket, a [packet ring](RingInput), a [packet
-//!   capture](FileInput), a [TCP connection](TcpInput), or [samples with gaps](SampleFramesInput) in a file
+//! - [`DatagramInput`]: where the datagrams of a port come from: a socket, a [packet ring](RingInput), [XDP
+//!   sockets](XdpInput), a [packet capture](FileInput), a [TCP connection](TcpInput), or [samples with
+//!   gaps](SampleFramesInput) in a file
 //! - [`Port`]: an input and its streams, as detected from the first datagrams
 //! - [`window`]: the open part of a stream, in which frames are put in order
 //! - [`Striper`]: the choice of a target for each block
@@ -42,9 +43,11 @@ mod sink_chain;
 mod staging;
 mod stream;
 mod striping;
+mod takers;
 mod tcp_input;
 mod unclaimed;
 pub mod window;
+mod xdp;
 
 pub use capture::{Capture, CaptureCommand, Settings};
 pub use detect::{stripped_bytes, wanted_block_bytes};
@@ -66,3 +69,4 @@ pub use sink_chain::{
 pub use staging::StagingBuffer;
 pub use striping::{StripeCursor, Striper, WriterQueue};
 pub use tcp_input::TcpInput;
+pub use xdp::{Copies, XdpError, XdpInput, XdpInputs, open as open_xdp};

@@ -275,7 +275,9 @@ impl Bench {
                 source.gro = Gro::Off;
                 Port::with_input(input, None, source, 0, numbers, sizes)
             }
-            Engine::Udp | Engine::Auto => Port::open_near(None, source, 0, numbers, sizes),
+            Engine::Udp | Engine::Xdp | Engine::Auto => {
+                Port::open_near(None, source, 0, numbers, sizes)
+            }
         };
         let port = port.unwrap();
         let address = port.input().address().unwrap();

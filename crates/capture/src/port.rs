@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use fullbore_core::account::{Account, CountedBy, DropCounter, UnavailableCounter};
+use fullbore_core::account::{Account, CountedBy, DropCounter, Layer, UnavailableCounter};
 use fullbore_core::endpoint::{Gro, SourceFormat, Threads, UdpSource};
 use fullbore_core::frame_index::FrameIndexer;
 use fullbore_core::layout::Geometry;
@@ -39,6 +39,7 @@ use super::sequential::{SequentialStream, SubStreams};
 use super::sink_chain::{Settled, SinkChain, SinkReply, WrittenBlock};
 use super::stream::CaptureStream;
 use super::unclaimed::{Claim, Key, Unclaimed, excludes, tells_threads};
+use super::xdp::XdpError;
 
 /// The largest number of streams of one port.
 const MOST_STREAMS: usize = 64;
@@ -62,6 +63,9 @@ pub enum PortError {
     /// The packet ring could not be opened.
     #[error(transparent)]
     Ring(RingError),
+    /// XDP cannot be used.
+    #[error(transparent)]
+    Xdp(Box<XdpError>),
     /// The block memory could not be mapped.
     #[error("mapping {bytes} bytes of block memory for {source_name}")]
     Memory {
@@ -96,6 +100,15 @@ impl From<RingError> for PortError {
         match error {
             RingError::Listen(error) => Self::Listen(error),
             other => Self::Ring(other),
+        }
+    }
+}
+
+impl From<XdpError> for PortError {
+    fn from(error: XdpError) -> Self {
+        match error {
+            XdpError::Listen(error) => *error,
+            other => Self::Xdp(Box::new(other)),
         }
     }
 }
@@ -516,10 +529,10 @@ impl Port {
         self.early.take(sifted);
     }
 
-    /// Returns the number of drops of the socket, or the reason why it is unknown. Without it nothing can be proven, so
-    /// this is reported at once.
-    fn read_drops(&self, thread_resources: &mut ThreadResources<'_>) -> DropReading {
-        self.input.drops().map_err(|error| {
+    /// Returns the number of drops of the input by each counter, or the reasons why they are unknown. Without them nothing
+    /// can be proven, so this is reported at once.
+    fn read_drops(&self, thread_resources: &mut ThreadResources<'_>) -> Vec<DropReading> {
+        let first = self.input.drops().map_err(|error| {
             if self.input.counter().is_some() {
                 // The account says so; a file without counts is no surprise.
                 return error.to_string();
@@ -528,7 +541,10 @@ impl Port {
             let text = format!("{source}: cannot read the socket's drop counter: {error}");
             thread_resources.notices.push(CaptureEvent::Warning { text });
             error.to_string()
-        })
+        });
+        let more = self.input.more_drops().into_iter();
+        let more = more.map(|(_, reading)| reading.map_err(|error| error.to_string()));
+        std::iter::once(first).chain(more).collect()
     }
 
     /// Forgets the counters of scans that are over and reported.
@@ -538,26 +554,26 @@ impl Port {
         self.drops = drops;
     }
 
-    /// Returns the socket's own drop counter for a scan, or the reason why it could not be read.
+    /// Returns the input's own drop counters for a scan, or the reasons why they could not be read.
     fn drop_counters(&self, scan: Uuid) -> (Vec<DropCounter>, Vec<UnavailableCounter>) {
         if !self.input.has_drops() {
             return (Vec::new(), Vec::new());
         }
         let datagrams = self.metrics.datagrams.load(Ordering::Relaxed);
-        let coarse = datagrams > self.metrics.messages.load(Ordering::Relaxed);
-        // Streams of split threads share their socket.
-        let own = self.streams.len() <= 1;
-        let Some(name) = self.input.counter() else {
-            return self.drops.of_scan(scan, &self.source.address.to_string(), own, coarse);
+        let of_socket = || CounterName {
+            layer: Layer::Socket,
+            counter: "drops",
+            scope: self.source.address.to_string(),
+            own: true,
+            coarse: datagrams > self.metrics.messages.load(Ordering::Relaxed),
         };
-        let CounterName { layer, counter, scope, own: of_port, coarse } = name;
-        let own = own && of_port;
-        let (mut counters, mut unavailable) = self.drops.of_scan(scan, &scope, own, coarse);
-        for moved in &mut counters {
-            (moved.layer, moved.counter) = (layer, counter.to_owned());
-        }
-        unavailable.iter_mut().for_each(|unread| unread.layer = layer);
-        (counters, unavailable)
+        let first = self.input.counter().unwrap_or_else(of_socket);
+        let more = self.input.more_drops().into_iter().map(|(name, _)| name);
+        let mut names: Vec<CounterName> = std::iter::once(first).chain(more).collect();
+        // Streams of split threads share their input.
+        let own = self.streams.len() <= 1;
+        names.iter_mut().for_each(|name| name.own &= own);
+        self.drops.of_scan(scan, &names)
     }
 
     /// Receives once. Returns the number of datagrams taken; 0 only if the socket was empty: datagrams of

@@ -241,6 +241,8 @@ pub enum Layer {
     Socket,
     /// The packet ring that the stream was received from (`PACKET_STATISTICS`).
     PacketRing,
+    /// The XDP sockets that the stream was received from (`XDP_STATISTICS`), and the recorder's own checks there.
+    Xdp,
 }
 
 impl fmt::Display for Layer {
@@ -251,6 +253,7 @@ impl fmt::Display for Layer {
             Layer::Udp => "udp",
             Layer::Socket => "socket",
             Layer::PacketRing => "packet ring",
+            Layer::Xdp => "xdp",
         })
     }
 }
@@ -281,8 +284,12 @@ impl DropCounter {
     }
 
     /// The largest number of frames whose loss the counter explains. This is the difference itself, or `merged` times
-    /// that (`merged`: the most frames in a message) for a socket or a ring that counted merged messages.
+    /// that (`merged`: the most frames in a message) for a socket or a ring that counted merged messages. An empty fill
+    /// ring of XDP explains none: the packets that found no room are in `rx_dropped`, or in the device's counter.
     pub fn explains(&self, merged: u64) -> u64 {
+        if self.counter == "rx_fill_ring_empty_descs" {
+            return 0;
+        }
         match self.coarse && matches!(self.layer, Layer::Socket | Layer::PacketRing) {
             true => self.moved().saturating_mul(merged),
             false => self.moved(),
@@ -737,7 +744,7 @@ fn together(counted: impl Iterator<Item = (Layer, u64)>) -> u64 {
             Layer::Backlog => &mut backlog,
             Layer::Udp => &mut udp,
             Layer::Socket => &mut socket,
-            Layer::PacketRing => &mut ring,
+            Layer::PacketRing | Layer::Xdp => &mut ring,
         };
         *sum = sum.saturating_add(frames);
     }
@@ -1091,6 +1098,31 @@ mod tests {
         assert_eq!(judged(8, false), Verdict::Unexplained);
         assert_eq!(judged(42, true), Verdict::Consistent, "merged packets of eight frames");
         assert_eq!(judged(43, true), Verdict::Unexplained);
+    }
+
+    #[test]
+    fn xdp_explains_what_it_dropped_and_an_empty_fill_ring_takes_the_proof_away() {
+        let judged = |missing: u64, moved: &[(&str, u64)]| {
+            let mut account = account(missing, &[]);
+            let counter = |&(counter, moved): &(&str, u64)| {
+                let shared = shared(Layer::Xdp, false, moved);
+                DropCounter { counter: counter.to_owned(), ..shared }
+            };
+            account.drop_counters = moved.iter().map(counter).collect();
+            account.judge()
+        };
+        let empty = ("rx_fill_ring_empty_descs", 9);
+        assert_eq!(judged(0, &[("rx_dropped", 0)]), Verdict::Proven);
+        assert_eq!(judged(0, &[empty]), Verdict::Consistent);
+        assert_eq!(judged(1, &[empty]), Verdict::Unexplained);
+        assert_eq!(
+            judged(7, &[("rx_dropped", 5), ("rx_ring_full", 2), empty]),
+            Verdict::Consistent
+        );
+        assert_eq!(
+            judged(8, &[("rx_dropped", 5), ("rx_ring_full", 2), empty]),
+            Verdict::Unexplained
+        );
     }
 
     #[test]

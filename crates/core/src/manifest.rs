@@ -411,6 +411,7 @@ impl fmt::Display for SourceEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let engine = match self.engine {
             Engine::Packet => "a packet ring",
+            Engine::Xdp => "XDP sockets",
             Engine::Udp | Engine::Auto => "its socket",
         };
         write!(f, "received from {engine}: {}", self.why)

@@ -365,6 +365,7 @@ impl Hint for RecordError {
                 _ => return None,
             },
             RecordError::Port(PortError::Ring(error)) => return error.hint(),
+            RecordError::Port(PortError::Xdp(error)) => return error.hint(),
             RecordError::Memory { .. } | RecordError::Port(PortError::Memory { .. }) => {
                 "ask for less with --buffer"
             }

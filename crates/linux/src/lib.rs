@@ -5,6 +5,7 @@
 //! - [`ring_sim`]: the ring that a disk needs, by its measured service times
 //! - [`thread_config`]: thread affinity and priority, requested and read back
 //! - [`writer_thread`]: the thread of a writer
+//! - [`rights`]: gives up the rights that only the opening of sources needs
 //! - [`stop_handle`]: stops a recording or other long work from another thread
 //! - [`clock`]: the host's clock, read once
 //! - [`load_file`]: the load of a recorder, published for other processes
@@ -23,6 +24,7 @@ pub mod overlap;
 pub mod place;
 pub mod read_at;
 pub mod regular_file;
+pub mod rights;
 pub mod ring;
 pub mod ring_sim;
 pub mod stop_handle;

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
+use crate::rights::drop_network_rights;
 use crate::ring::Notifier;
 use crate::thread_config::{ThreadConfig, ThreadStatus};
 
@@ -36,6 +37,8 @@ impl WriterThread {
     ) -> io::Result<Self> {
         let (ready, answer) = mpsc::channel();
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            // A kernel that refuses leaves the thread as it was.
+            let _ = drop_network_rights();
             // The receiver is gone only if the thread that started this one is gone.
             let _ = ready.send(thread_config.apply());
             work();

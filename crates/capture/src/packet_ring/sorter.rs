@@ -13,6 +13,7 @@ use fullbore_formats::pcap::{
 use fullbore_formats::tpacket::{Packets, RingPacket, Segments};
 
 use crate::packet_filter::PortRule;
+use crate::takers::Takers;
 
 /// A datagram that waits for its source.
 #[derive(Debug)]
@@ -52,9 +53,7 @@ pub struct Refused {
 
 /// Sorts datagrams.
 pub struct Sorter {
-    rules: Vec<PortRule>,
-    /// Ports with the places of their rules, in order.
-    by_port: Vec<(u16, usize)>,
+    takers: Takers,
     queues: Vec<VecDeque<Waiting>>,
     /// Datagrams in queues that are in the block.
     in_block: usize,
@@ -66,14 +65,9 @@ pub struct Sorter {
 impl Sorter {
     /// Sorts by these rules. Each has a queue with its number.
     pub fn new(rules: Vec<PortRule>) -> Self {
-        let numbered = rules.iter().enumerate();
-        let mut by_port: Vec<(u16, usize)> =
-            numbered.map(|(number, rule)| (rule.address.port(), number)).collect();
-        by_port.sort_unstable();
         let queues = rules.iter().map(|_| VecDeque::new()).collect();
         Self {
-            rules,
-            by_port,
+            takers: Takers::new(rules),
             queues,
             in_block: 0,
             fragments: Fragments::default(),
@@ -84,7 +78,7 @@ impl Sorter {
 
     /// The number of sources.
     pub fn sources(&self) -> usize {
-        self.rules.len()
+        self.takers.count()
     }
 
     /// True if no datagram in a queue is in the block: another one may be sorted.
@@ -179,9 +173,7 @@ impl Sorter {
             }
         };
         let (to, sender) = (datagram.addresses.destination, datagram.addresses.source);
-        let mut place = self.first_of(datagram.port);
-        while let Some((queue, behind)) = self.taker(place, datagram.port, to, packet.interface) {
-            place = behind;
+        for queue in self.takers.of(datagram.port, to, packet.interface) {
             let mut at = start;
             loop {
                 let next = end.min(at.saturating_add(step));
@@ -207,27 +199,10 @@ impl Sorter {
             return;
         }
         let (port, to, sender) = (datagram.port, addresses.destination, addresses.source);
-        let mut from = self.first_of(port);
-        while let Some((queue, behind)) = self.taker(from, port, to, interface) {
-            from = behind;
+        for queue in self.takers.of(port, to, interface) {
             let place = Place::Joined(datagram.payload.to_vec());
             self.queues[queue].push_back(Waiting { place, sender });
         }
-    }
-
-    /// Returns the next source from place `from` on of `by_port` that takes a datagram, and the place behind it. Only a group
-    /// can have several.
-    fn taker(&self, from: usize, port: u16, to: IpAddr, interface: u32) -> Option<(usize, usize)> {
-        let of_port = self.by_port.get(from..)?.iter().take_while(|(of, _)| *of == port);
-        let mut numbered = of_port.enumerate();
-        let takes = |queue: usize| self.rules[queue].takes(to, interface);
-        let (place, (_, queue)) = numbered.find(|(_, (_, queue))| takes(*queue))?;
-        Some((*queue, from + place + 1))
-    }
-
-    /// The place of the first rule of a port.
-    fn first_of(&self, port: u16) -> usize {
-        self.by_port.partition_point(|(of, _)| *of < port)
     }
 }
 

@@ -77,7 +77,9 @@ pub enum Engine {
     Udp,
     /// A packet ring.
     Packet,
-    /// A packet ring if this process may open one, else a socket.
+    /// XDP sockets on the queues of its interface.
+    Xdp,
+    /// The fastest of these that this process may use.
     Auto,
 }
 
@@ -183,8 +185,8 @@ impl UdpSource {
         parameter(
             "engine",
             "auto",
-            "receive from a socket (udp), a packet ring (packet, needs CAP_NET_RAW), or what is allowed (auto); default \
-             udp",
+            "receive from a socket (udp), a packet ring (packet, needs CAP_NET_RAW), by XDP (xdp, needs CAP_NET_RAW, \
+             CAP_NET_ADMIN and CAP_BPF), or the fastest that is allowed (auto); default udp",
         ),
         parameter(
             "name",
@@ -418,8 +420,9 @@ fn engine(value: &str) -> Result<Engine, String> {
     match value {
         "udp" => Ok(Engine::Udp),
         "packet" => Ok(Engine::Packet),
+        "xdp" => Ok(Engine::Xdp),
         "auto" => Ok(Engine::Auto),
-        _ => Err("it is auto, udp or packet".to_owned()),
+        _ => Err("it is auto, udp, packet or xdp".to_owned()),
     }
 }
 

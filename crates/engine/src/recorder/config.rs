@@ -6,6 +6,7 @@ use std::time::Duration;
 use fullbore_core::affinity::{AffinityPolicy, SchedulingPolicy};
 use fullbore_core::clock_check;
 use fullbore_core::completeness::Planned;
+use fullbore_core::endpoint::Engine;
 use fullbore_core::name::ScanName;
 use fullbore_core::units::ByteSize;
 use fullbore_linux::ring::Taps;
@@ -117,9 +118,15 @@ impl RecordingConfig {
         self.scans.get(index).cloned().or_else(|| further().filter(|_| within))
     }
 
-    /// The number of capture threads that several sources share: at most the number of these sources.
+    /// The number of capture threads that several sources share: at most the number of these sources. Sources with XDP
+    /// share one: a queue of an interface has one socket.
     pub fn shared_threads(&self) -> usize {
         let sources = self.sources.iter().filter(|source| source.shares_thread()).count();
+        let by_xdp =
+            |it: &SourceConfig| matches!(it, SourceConfig::Udp(it) if it.engine == Engine::Xdp);
+        if self.sources.iter().any(by_xdp) {
+            return 1;
+        }
         self.capture_threads.unwrap_or_else(default_threads).clamp(sources.min(1), sources)
     }
 

@@ -45,6 +45,7 @@
 pub mod bytes;
 pub mod packet_file;
 pub mod panda;
+mod receive_engine;
 pub mod udp;
 pub mod waiting;
 

@@ -10,21 +10,21 @@
 //! the frames as *overrun*.
 
 use std::any::Any;
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use fullbore_capture::{
-    AMPLE_BLOCKS, Capture, Port, PortError, RingError, RingInput, Settings, Sizes, StagingBuffer,
-    listen, stripped_bytes, wanted_block_bytes,
+    AMPLE_BLOCKS, Capture, DatagramInput, Port, Settings, Sizes, StagingBuffer, listen,
+    stripped_bytes, wanted_block_bytes,
 };
 use fullbore_core::account::CountedBy;
-use fullbore_core::endpoint::{Engine, Gro, SourceFormat, Threads, UdpSource};
+use fullbore_core::endpoint::{Gro, SourceFormat, Threads, UdpSource};
 use fullbore_core::layout::{BLOCK_BYTES, Geometry};
 use fullbore_core::manifest::{Fill, Format, SourceEngine};
 use fullbore_core::name::Name;
 use fullbore_core::units::ByteSize;
 use fullbore_linux::sys::memory::Region;
 
+use super::receive_engine::{self, Chosen};
 use super::{
     CaptureLink, Ending, MemoryNeeds, OpenContext, OpenRequest, OpenSource, Source, SourceConfig,
     Streams,
@@ -158,14 +158,13 @@ pub(crate) struct UdpPorts {
 }
 
 impl UdpPorts {
-    /// Opens each socket, or the ring that several share, and maps the block memory of each.
+    /// Opens each socket, or what several sources share instead, and maps the block memory of each.
     pub fn open(requests: &[OpenRequest<'_>], context: &OpenContext) -> Result<Self, RecordError> {
         let sources: Vec<&UdpSource> = requests.iter().map(udp_source).collect();
-        let (mut ring, engines) = open_ring_of(&sources)?;
-        let ports = requests.iter().zip(sources).map(|(request, source)| {
-            let input = if may_use_ring(source) { ring.pop_front() } else { None };
-            open_port(request, source, input, context)
-        });
+        let Chosen { inputs, engines } = receive_engine::choose(&sources)?;
+        let ports = requests.iter().zip(sources).zip(inputs);
+        let ports =
+            ports.map(|((request, source), input)| open_port(request, source, input, context));
         Ok(Self { ports: ports.collect::<Result<_, _>>()?, engines })
     }
 }
@@ -177,51 +176,10 @@ fn udp_source<'a>(request: &OpenRequest<'a>) -> &'a UdpSource {
     source
 }
 
-fn may_use_ring(source: &UdpSource) -> bool {
-    source.engine != Engine::Udp
-}
-
-/// Opens one ring for the sources that may use one. If all of them may do without, a failure is only told.
-fn open_ring_of(
-    sources: &[&UdpSource],
-) -> Result<(VecDeque<RingInput>, Vec<SourceEngine>), RecordError> {
-    let users: Vec<&UdpSource> = sources.iter().copied().filter(|it| may_use_ring(it)).collect();
-    if users.is_empty() {
-        return Ok(Default::default());
-    }
-    let opened = fullbore_capture::open_ring(&users);
-    let (engine, why) = match &opened {
-        Ok(_) => (Engine::Packet, None),
-        Err(error) => (Engine::Udp, Some(no_ring(error))),
-    };
-    let described = users.iter().map(|source| {
-        let why = match (&why, source.engine) {
-            (Some(why), _) => why.clone(),
-            (None, Engine::Packet) => "the endpoint requests it".to_owned(),
-            (None, Engine::Udp | Engine::Auto) => "it is the fastest, and allowed here".to_owned(),
-        };
-        SourceEngine { source: source.endpoint.to_string(), engine, why }
-    });
-    let described = described.collect();
-    match opened {
-        Ok(inputs) => Ok((inputs.into(), described)),
-        Err(_) if users.iter().all(|source| source.engine == Engine::Auto) => {
-            Ok((VecDeque::new(), described))
-        }
-        Err(error) => Err(PortError::from(error).into()),
-    }
-}
-
-/// Returns the reason why there is no ring, with its cause.
-fn no_ring(error: &RingError) -> String {
-    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
-    format!("no packet ring can be used: {error}{}", cause.unwrap_or_default())
-}
-
 fn open_port(
     request: &OpenRequest<'_>,
     source: &UdpSource,
-    input: Option<RingInput>,
+    input: Option<Box<dyn DatagramInput>>,
     context: &OpenContext,
 ) -> Result<Port, RecordError> {
     let buffer = source.receive_buffer.map_or(RECEIVE_BUFFER, |size| size.0);
@@ -235,9 +193,9 @@ fn open_port(
     let mut port = match input {
         None => Port::open_near(request.node, source, number, next, sizes)?,
         Some(input) => {
-            // A ring divides merged packets itself.
+            // A ring divides merged packets itself, and XDP has none.
             source.gro = Gro::Off;
-            Port::with_input(Box::new(input), request.node, source, number, next, sizes)?
+            Port::with_input(input, request.node, source, number, next, sizes)?
         }
     };
     port.share_names(&context.names);
@@ -286,7 +244,7 @@ impl OpenSource for UdpPorts {
 fn small_buffer(port: &Port) -> Option<String> {
     let source = port.source();
     if port.input().counter().is_some() {
-        // The memory of a ring is shared, and holds the packets without the kernel's own structures.
+        // The memory of a ring, or of XDP, is shared, and holds the packets without the kernel's own structures.
         return None;
     }
     let held = port.input().buffer_bytes() as u64 / 2;

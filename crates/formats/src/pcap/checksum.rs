@@ -60,6 +60,49 @@ pub fn udp_checksum_holds(addresses: &Addresses, udp: &[u8]) -> bool {
     sum.value() == 0
 }
 
+/// What the checksum of a datagram says that no interface has looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UdpChecksum {
+    /// It holds, or IPv4 has none.
+    Holds,
+    /// A sender on this host has left it to its interface: the field has the sum of the pseudo header alone.
+    LeftToInterface,
+    /// It does not hold.
+    Wrong,
+}
+
+/// Verifies the checksum of a datagram whose bytes are in several parts. `bytes` is the length of the UDP header and the
+/// payload together, and `field` the checksum in the header.
+pub fn udp_checksum_of_parts<'a>(
+    addresses: &Addresses,
+    field: u16,
+    bytes: u32,
+    parts: impl Iterator<Item = &'a [u8]>,
+) -> UdpChecksum {
+    if field == 0 && addresses.source.is_ipv4() {
+        return UdpChecksum::Holds;
+    }
+    let mut sum = Sum::default();
+    sum.add_pseudo_header(addresses.source, addresses.destination, bytes);
+    if field == !sum.value() {
+        return UdpChecksum::LeftToInterface;
+    }
+    let mut is_even = true;
+    for part in parts {
+        match is_even {
+            true => sum.add(part),
+            // The bytes of a part that begins at an odd place have the other half of their words.
+            false => {
+                let mut shifted = Sum::default();
+                shifted.add(part);
+                sum.add(&(!shifted.value()).swap_bytes().to_be_bytes());
+            }
+        }
+        is_even ^= part.len() % 2 == 1;
+    }
+    if field != 0 && sum.value() == 0 { UdpChecksum::Holds } else { UdpChecksum::Wrong }
+}
+
 /// True if the packet is not IPv4, or the checksum of its IPv4 header holds.
 pub fn ipv4_header_holds(packet: &[u8]) -> bool {
     match packet.first() {
@@ -103,6 +146,35 @@ mod tests {
                     assert!(!holds(&damaged), "{from} {length}: byte {at}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_checksum_holds_wherever_the_datagram_is_divided() {
+        for to in ["10.0.0.2:6", "[fd00::2]:6"] {
+            let to: SocketAddr = to.parse().unwrap();
+            let payload: Vec<u8> = (0..99u8).map(|n| n.wrapping_mul(37)).collect();
+            let packet = udp_packet(to, to, &[&payload]).unwrap();
+            let udp = &packet[packet.len() - 107..];
+            let addresses = Addresses { source: to.ip(), destination: to.ip() };
+            let field = u16::from_be_bytes([udp[6], udp[7]]);
+            let of = |udp: &[u8], field, [one, two]: [usize; 2]| {
+                let parts = [&udp[..one], &udp[one..two], &udp[two..]];
+                udp_checksum_of_parts(&addresses, field, 107, parts.into_iter())
+            };
+            for one in 0..=107 {
+                for two in one..=107 {
+                    assert_eq!(of(udp, field, [one, two]), UdpChecksum::Holds, "{one} {two}");
+                }
+                let mut damaged = udp.to_vec();
+                damaged[one.min(106)] ^= 1;
+                assert_eq!(of(&damaged, field, [one, 107]), UdpChecksum::Wrong);
+            }
+            let mut pseudo = Sum::default();
+            pseudo.add_pseudo_header(to.ip(), to.ip(), 107);
+            assert_eq!(of(udp, !pseudo.value(), [8, 50]), UdpChecksum::LeftToInterface);
+            let absent = if to.is_ipv4() { UdpChecksum::Holds } else { UdpChecksum::Wrong };
+            assert_eq!(of(udp, 0, [8, 50]), absent);
         }
     }
 

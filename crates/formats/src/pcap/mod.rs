@@ -20,7 +20,7 @@ mod packet;
 mod tests;
 mod write;
 
-pub use checksum::{ipv4_header_holds, udp_checksum_holds};
+pub use checksum::{UdpChecksum, ipv4_header_holds, udp_checksum_holds, udp_checksum_of_parts};
 pub use decoder::{Decoder, Item, Packet, Step};
 pub use fragments::{Fragments, Joined};
 pub use packet::{Addresses, Content, Datagram, FragmentPart, parse};

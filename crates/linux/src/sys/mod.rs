@@ -4,6 +4,7 @@
 
 #![allow(unsafe_code)]
 
+pub mod bpf;
 pub mod cache;
 pub mod clock;
 #[cfg(feature = "hdf5")]
@@ -11,6 +12,7 @@ pub mod driver;
 pub mod ethtool;
 #[cfg(feature = "hdf5")]
 pub mod hdf5;
+pub mod interfaces;
 pub mod loops;
 #[cfg(feature = "hdf5")]
 pub mod mark;
@@ -23,3 +25,4 @@ pub mod send;
 pub mod session;
 pub mod tcp;
 pub mod uring;
+pub mod xdp;

@@ -258,6 +258,7 @@ impl Caught {
                 Layer::Udp => "UDP checksums",
                 Layer::Socket => "the receive buffer",
                 Layer::PacketRing => "the packet ring",
+                Layer::Xdp => "the XDP sockets",
             };
             told.push(format!("{layer} dropped {} ({})", moved.by, moved.counter));
         }
