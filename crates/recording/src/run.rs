@@ -17,13 +17,16 @@ use crate::retention::RetentionThread;
 /// [`Recording`](crate::Recording) does the same on a thread of its own.
 pub fn record(
     config: RecordingConfig,
-    retention: Option<RetentionThread>,
+    mut retention: Option<RetentionThread>,
     control: &Arc<StopHandle>,
     tell: &mut EventHandler<'_>,
 ) -> Result<RecordingOutcome, RecordError> {
     let (wanted, of_pandas) = (config.scan_count(), config.has_acquisitions());
     let (mut outcome, mut advice) = (RecordingOutcome::default(), OverrunAdvice::default());
     let mut forwarding = Forwarding::start(&config)?;
+    if let Some(retention) = &mut retention {
+        retention.look_at(&config.taps).map_err(RecordError::Thread)?;
+    }
     let mut see = |event: &Event| {
         outcome.see(event);
         tell(event);

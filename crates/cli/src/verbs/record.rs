@@ -241,6 +241,19 @@ pub struct Args {
     /// marker:[?before=10s&after=5s], keep the data from before until after it; may be given several times.
     #[arg(long, value_name = "ENDPOINT")]
     trigger: Vec<String>,
+    /// For --circular: keep the data around a time at which samples fulfil a condition, such as 'power(ch3) > -20 dB for
+    /// 10 ms', 'power(any, 10MHz..12MHz) > -40 dB' or 'level(ch0) > 12000'; may be given several times.
+    #[arg(long, value_name = "CONDITION")]
+    trigger_on: Vec<String>,
+    /// The time before a trigger that is kept, if --trigger does not state it. [default: 10s]
+    #[arg(long, value_name = "TIME", value_parser = crate::verbs::sending::duration)]
+    before: Option<Duration>,
+    /// The time after a trigger that is kept, if --trigger does not state it. [default: 5s]
+    #[arg(long, value_name = "TIME", value_parser = crate::verbs::sending::duration)]
+    after: Option<Duration>,
+    /// The time for which the condition of --trigger-on is not fulfilled before it can trigger again. [default: 1s]
+    #[arg(long, value_name = "TIME", value_parser = crate::verbs::sending::duration)]
+    hold_off: Option<Duration>,
     /// Protect against the loss of members: `mirror`, a copy of each chunk on another member, or `parity:K+M`, M parity
     /// chunks for K chunks, all on different members, so that any M of these can fail. Chunks stay plain files. Parity
     /// follows as chunks are complete, and is complete when the scan is sealed.
@@ -272,7 +285,8 @@ impl Args {
         let Self {
             cpus, place, priority, sync, to, forward, overwrite, flush, arm, reconnect, ..
         } = self;
-        let Self { keep, circular, trigger, redundancy, new_member, .. } = self;
+        let Self { keep, circular, trigger, trigger_on, before, after, hold_off, .. } = self;
+        let Self { redundancy, new_member, .. } = self;
         let Self { clock_offset, clock_drift, quiet: _, .. } = self;
         RecordingOptions {
             source,
@@ -303,6 +317,10 @@ impl Args {
             keep,
             circular,
             trigger,
+            trigger_on,
+            before,
+            after,
+            hold_off,
             redundancy,
             new_member,
             clock_offset,

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::PathBuf;
+use std::sync::mpsc::SyncSender;
 
 use fullbore_care::{join, remove, retention};
 use fullbore_core::hint::with_causes;
@@ -22,6 +23,7 @@ use fullbore_time::Tai;
 use uuid::Uuid;
 
 use super::RingName;
+use super::lookout::{Condition, Found};
 use super::plan::{Piece, Window, chains, excess};
 use super::source::{Listeners, SourceError, TriggerSource};
 use super::trigger::{Trigger, directory_of, list};
@@ -110,6 +112,11 @@ impl Keeper {
         Self { roots, ring, limit, listeners, lock: None, pieces, markers, fresh, said }
     }
 
+    /// The conditions on samples that trigger, and where to put what fulfils them.
+    pub(crate) fn conditions(&mut self) -> Option<(Vec<Condition>, SyncSender<Found>)> {
+        self.listeners.conditions()
+    }
+
     /// Takes a piece that the recorder has sealed.
     pub fn sealed(&mut self, manifest: &Manifest) {
         if RingName::of_piece(&manifest.scan).as_ref() == Some(&self.ring) {
@@ -130,7 +137,9 @@ impl Keeper {
             // A store without scans cannot be listed yet.
             let _ = self.load();
         }
-        let mut new = self.listeners.read(&self.ring, now);
+        let (roots, ring) = (&self.roots, &self.ring);
+        let waits = |trigger: &Trigger| list(roots, ring).iter().any(|it| it.uuid == trigger.uuid);
+        let mut new = self.listeners.read(ring, now, &waits);
         new.extend(self.of_markers());
         for trigger in new {
             if let Err(error) = trigger.put(&self.roots) {

@@ -19,10 +19,12 @@
 //! | `plan` | which pieces a trigger covers, and which pieces go: pure |
 //! | `trigger` | the files of triggers |
 //! | [`TriggerRequest`] | a trigger as a user asks for it |
-//! | `source` | triggers from packets and markers |
+//! | `source` | triggers from packets, markers and samples |
+//! | `lookout` | the thread that looks for conditions in the samples |
 //! | [`Keeper`] | joins and removes pieces |
 
 mod keeper;
+pub(crate) mod lookout;
 mod plan;
 mod request;
 mod source;
@@ -37,7 +39,7 @@ use fullbore_time::Tai;
 
 pub use keeper::{Keeper, Settled, rings, settle};
 pub use request::{RequestError, TriggerRequest, exists};
-pub use source::{SourceError, TriggerSource};
+pub use source::{HOLD_OFF, SourceError, TriggerSource, TriggerTimes};
 pub use trigger::{Trigger, TriggerError};
 
 /// The shortest piece. A cut waits up to 300 ms for the next block of each stream.

@@ -1,6 +1,7 @@
 //! The options of a circular recording.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::retention::Retention;
@@ -8,8 +9,11 @@ use fullbore_linux::clock::Clock;
 
 use super::target::{scan_of, session_of};
 use super::{OptionError, RecordingOptions};
-use crate::circular::{Keeper, RingName, TriggerSource};
+use crate::circular::{HOLD_OFF, Keeper, RingName, TriggerSource, TriggerTimes};
 use crate::retention::RetentionThread;
+
+/// The longest trigger of a condition while a size of the newest data is kept.
+const LONGEST_OF_SIZE: Duration = Duration::from_secs(60);
 
 impl RecordingOptions {
     /// The thread that removes old scans while these options are recorded into a store with these members; `None` if all
@@ -25,7 +29,8 @@ impl RecordingOptions {
         let started = match (self.circular, self.keep) {
             (Some(limit), _) => {
                 let sources = self.trigger_sources()?;
-                let keeper = Keeper::new(members, self.ring()?, limit, &sources)?;
+                let keeper = Keeper::new(members, self.ring()?, limit, &sources);
+                let keeper = keeper.map_err(OptionError::Trigger)?;
                 RetentionThread::circular(keeper)
             }
             (None, Some(keep)) => RetentionThread::start(members, keep),
@@ -42,8 +47,20 @@ impl RecordingOptions {
 
     /// Checks the sources of triggers of a circular recording, and that it can hold what they keep.
     pub(super) fn trigger_sources(&self) -> Result<Vec<TriggerSource>, OptionError> {
-        let parsed = self.trigger.iter().map(|text| text.parse::<TriggerSource>());
-        let sources = parsed.collect::<Result<Vec<_>, _>>()?;
+        let own = TriggerTimes::default();
+        let (before, after) = (self.before.unwrap_or(own.before), self.after.unwrap_or(own.after));
+        let times = TriggerTimes { before, after };
+        let hold_off = self.hold_off.unwrap_or(HOLD_OFF);
+        let longest = match self.circular {
+            Some(Retention::Age(length)) => length,
+            Some(Retention::Size(_)) | None => LONGEST_OF_SIZE,
+        };
+        let parsed = self.trigger.iter().map(|text| TriggerSource::endpoint(text, times));
+        let mut sources = parsed.collect::<Result<Vec<_>, _>>().map_err(OptionError::Trigger)?;
+        for text in &self.trigger_on {
+            let source = TriggerSource::samples(text, times, hold_off, longest);
+            sources.push(source.map_err(OptionError::TriggerOn)?);
+        }
         if let Some(Retention::Age(length)) = self.circular
             && let Some(source) = sources.iter().find(|it| it.before() > length)
         {

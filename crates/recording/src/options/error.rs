@@ -176,10 +176,13 @@ pub enum OptionError {
     Store(#[from] crate::store::StoreError),
     /// A source of triggers cannot be used.
     #[error("--trigger: {0}")]
-    Trigger(#[from] crate::circular::SourceError),
+    Trigger(#[source] crate::circular::SourceError),
+    /// A condition on samples cannot be used.
+    #[error("--trigger-on: {0}")]
+    TriggerOn(#[source] crate::circular::SourceError),
     /// A trigger would keep more than the recording holds.
     #[error(
-        "--trigger {text}: it keeps more before a trigger than --circular {} holds",
+        "`{text}` keeps more before a trigger than --circular {} holds",
         humantime::format_duration(*length)
     )]
     TriggerBeforeBegin {
@@ -205,7 +208,7 @@ impl Hint for OptionError {
             Self::Endpoint { source, .. } | Self::Container(source) => source.hint(),
             Self::Samples { source, .. } => source.hint(),
             Self::Store(error) => error.hint(),
-            Self::Trigger(error) => error.hint(),
+            Self::Trigger(error) | Self::TriggerOn(error) => error.hint(),
             _ => None,
         }
     }

@@ -134,6 +134,18 @@ pub struct RecordingOptions {
     /// counts. Default: none.
     #[serde(deserialize_with = "value::list")]
     pub trigger: Vec<String>,
+    /// Conditions on samples that trigger in a circular recording: `power(ch3) > -20 dB for 10 ms`. Default: none.
+    #[serde(deserialize_with = "value::list")]
+    pub trigger_on: Vec<String>,
+    /// The time before a trigger that is kept, of sources of triggers that do not state it. Default: 10 s.
+    #[serde(deserialize_with = "value::duration")]
+    pub before: Option<Duration>,
+    /// The time after a trigger that is kept, of sources of triggers that do not state it. Default: 5 s.
+    #[serde(deserialize_with = "value::duration")]
+    pub after: Option<Duration>,
+    /// The time without a condition of `trigger_on` after which it can trigger again. Default: 1 s.
+    #[serde(deserialize_with = "value::duration")]
+    pub hold_off: Option<Duration>,
     /// The redundancy of a store: `mirror` or `parity:K+M`. Default: none.
     #[serde(deserialize_with = "value::one")]
     pub redundancy: Option<Scheme>,

@@ -132,6 +132,9 @@ impl RecordingOptions {
         let of_panda = "it is for a PandA, and none is a source";
         let of_device = "it is for a device, and no --to is given";
         let to = !self.to.is_empty();
+        let (of_circular, circular) = ("it is for --circular", self.circular.is_some());
+        let triggers = !self.trigger.is_empty() || !self.trigger_on.is_empty();
+        let of_triggers = "it is for --trigger and --trigger-on";
         let idle = [
             ("--lead", "it is for --schedule", self.lead.is_some() && !schedule),
             ("--station", "it is for --schedule", self.station.is_some() && !schedule),
@@ -143,11 +146,11 @@ impl RecordingOptions {
                 "it sends frames on, and only udp:// sources have frames",
                 !self.forward.is_empty() && self.source.iter().any(|it| !it.starts_with("udp:")),
             ),
-            (
-                "--trigger",
-                "it is for --circular",
-                !self.trigger.is_empty() && self.circular.is_none(),
-            ),
+            ("--trigger", of_circular, !self.trigger.is_empty() && !circular),
+            ("--trigger-on", of_circular, !self.trigger_on.is_empty() && !circular),
+            ("--before", of_triggers, self.before.is_some() && !triggers),
+            ("--after", of_triggers, self.after.is_some() && !triggers),
+            ("--hold-off", "it is for --trigger-on", self.hold_off.is_some() && self.trigger_on.is_empty()),
             (
                 "--circular",
                 "a PandA's acquisitions end by themselves",
