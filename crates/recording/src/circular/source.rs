@@ -404,6 +404,8 @@ mod tests {
         let one = source(&format!("udp://127.0.0.1:{free}?before=1s&after=2s")).unwrap();
         let mut listeners = Listeners::open(&[one]).unwrap();
         let to = listeners.ports[0].socket.local_addr().unwrap();
+        let of_this_host = Listeners::open(&[source("udp://:0").unwrap()]).unwrap();
+        assert!(of_this_host.ports[0].socket.local_addr().unwrap().ip().is_loopback());
         let ring = RingName("s_a".parse().unwrap());
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
         let second = 1_000_000_000;
