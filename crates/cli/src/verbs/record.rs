@@ -18,6 +18,7 @@ use fullbore_engine::recorder::{Event, RecordingConfig};
 use fullbore_engine::sink::SinkConfig;
 use fullbore_engine::sink::file::FileConfig;
 use fullbore_linux::stop_handle::StopHandle;
+use fullbore_recording::circular::InMemory;
 use fullbore_recording::options::{ClockDrift, ClockOffset};
 use fullbore_recording::{OptionError, RecordingOptions, RetentionThread, store};
 use fullbore_survey::bench::measured::measured;
@@ -237,6 +238,10 @@ pub struct Args {
     /// whose oldest are removed. What a trigger names stays as a scan of its own: see --trigger and `fullbore trigger`.
     #[arg(long, value_name = "TIME|SIZE")]
     circular: Option<Retention>,
+    /// For --circular: keep the newest data in memory alone, at most this much, for rates above that of the disks. The
+    /// store gets only what triggers keep.
+    #[arg(long, value_name = "ram:SIZE")]
+    circular_in: Option<InMemory>,
     /// For --circular: let a datagram to a port, udp://HOST:PORT[?before=10s&after=5s], or a marker of `fullbore mark`,
     /// marker:[?before=10s&after=5s], keep the data from before until after it; may be given several times.
     #[arg(long, value_name = "ENDPOINT")]
@@ -285,7 +290,7 @@ impl Args {
         let Self {
             cpus, place, priority, sync, to, forward, overwrite, flush, arm, reconnect, ..
         } = self;
-        let Self { keep, circular, trigger, trigger_on, before, after, hold_off, .. } = self;
+        let Self { keep, circular, circular_in, trigger, trigger_on, before, after, hold_off, .. } = self;
         let Self { redundancy, new_member, .. } = self;
         let Self { clock_offset, clock_drift, quiet: _, .. } = self;
         RecordingOptions {
@@ -316,6 +321,7 @@ impl Args {
             reconnect,
             keep,
             circular,
+            circular_in,
             trigger,
             trigger_on,
             before,

@@ -22,9 +22,12 @@
 //! | `source` | triggers from packets, markers and samples |
 //! | `lookout` | the thread that looks for conditions in the samples |
 //! | [`Keeper`] | joins and removes pieces |
+//! | [`InMemory`] | pieces in memory, and `copier` writes what triggers keep of them to the store |
 
+mod copier;
 mod keeper;
 pub(crate) mod lookout;
+mod memory;
 mod plan;
 mod request;
 mod source;
@@ -38,7 +41,9 @@ use fullbore_core::retention::Retention;
 use fullbore_time::Tai;
 
 pub use keeper::{Keeper, Settled, rings, settle};
-pub use request::{RequestError, TriggerRequest, exists};
+pub use memory::{InMemory, InMemoryError, MemoryError};
+pub(crate) use memory::{make as make_in_memory, roots as roots_in_memory};
+pub use request::{RequestError, TriggerRequest, exists, is_kept};
 pub use source::{HOLD_OFF, SourceError, TriggerSource, TriggerTimes};
 pub use trigger::{Trigger, TriggerError};
 

@@ -6,10 +6,14 @@ use std::time::Duration;
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::retention::Retention;
 use fullbore_linux::clock::Clock;
+use fullbore_store::Member;
 
 use super::target::{scan_of, session_of};
 use super::{OptionError, RecordingOptions};
-use crate::circular::{HOLD_OFF, Keeper, RingName, TriggerSource, TriggerTimes};
+use crate::circular::{
+    HOLD_OFF, InMemory, Keeper, RingName, TriggerSource, TriggerTimes, make_in_memory,
+    roots_in_memory,
+};
 use crate::retention::RetentionThread;
 
 /// The longest trigger of a condition while a size of the newest data is kept.
@@ -29,8 +33,18 @@ impl RecordingOptions {
         let started = match (self.circular, self.keep) {
             (Some(limit), _) => {
                 let sources = self.trigger_sources()?;
-                let keeper = Keeper::new(members, self.ring()?, limit, &sources);
-                let keeper = keeper.map_err(OptionError::Trigger)?;
+                let roots = if self.circular_in.is_some() { self.store.clone() } else { members };
+                let keeper = Keeper::new(roots, self.ring()?, limit, &sources);
+                let mut keeper = keeper.map_err(OptionError::Trigger)?;
+                if let Some(place) = self.circular_in {
+                    place.check().map_err(OptionError::Memory)?;
+                    // Triggers, and what they keep, are in the store.
+                    for path in &self.store {
+                        Member::open(path)?;
+                    }
+                    let made = make_in_memory(&self.store, &self.ring()?);
+                    keeper = keeper.in_memory(made.map_err(OptionError::Memory)?, place.size.0);
+                }
                 RetentionThread::circular(keeper)
             }
             (None, Some(keep)) => RetentionThread::start(members, keep),
@@ -67,6 +81,15 @@ impl RecordingOptions {
             return Err(OptionError::TriggerBeforeBegin { text: source.to_string(), length });
         }
         Ok(sources)
+    }
+
+    /// The members that the pieces are on, if they are in memory: these of the store are for what triggers keep.
+    pub(super) fn members_in_memory(
+        &self,
+        members: &[PathBuf],
+    ) -> Result<Option<(InMemory, Vec<PathBuf>)>, OptionError> {
+        let Some(place) = self.circular_in else { return Ok(None) };
+        Ok(Some((place, roots_in_memory(members, &self.ring()?))))
     }
 
     fn ring(&self) -> Result<RingName, OptionError> {

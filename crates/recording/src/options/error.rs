@@ -191,6 +191,12 @@ pub enum OptionError {
         /// The length of the recording.
         length: Duration,
     },
+    /// The pieces of a circular recording cannot be in memory.
+    #[error("--circular-in: {0}")]
+    Memory(#[source] crate::circular::MemoryError),
+    /// A member of the store cannot be used.
+    #[error(transparent)]
+    Member(#[from] fullbore_store::MemberError),
     /// The thread that removes old scans cannot start.
     #[error("starting the retention thread: {0}")]
     Retention(#[source] std::io::Error),
@@ -208,6 +214,7 @@ impl Hint for OptionError {
             Self::Endpoint { source, .. } | Self::Container(source) => source.hint(),
             Self::Samples { source, .. } => source.hint(),
             Self::Store(error) => error.hint(),
+            Self::Memory(error) => error.hint(),
             Self::Trigger(error) | Self::TriggerOn(error) => error.hint(),
             _ => None,
         }

@@ -35,6 +35,7 @@ use fullbore_core::units::ByteSize;
 use fullbore_time::Tai;
 use serde::Deserialize;
 
+use crate::circular::InMemory;
 pub use clock::{ClockDrift, ClockOffset};
 pub use error::OptionError;
 pub use file::{FileError, OptionsFile};
@@ -130,6 +131,9 @@ pub struct RecordingOptions {
     /// The time or the size of a circular recording: older data is removed while it goes on. Default: all data stays.
     #[serde(deserialize_with = "value::one")]
     pub circular: Option<Retention>,
+    /// The place of the pieces of a circular recording: `ram:SIZE`. Default: the store.
+    #[serde(deserialize_with = "value::one")]
+    pub circular_in: Option<InMemory>,
     /// The sources of triggers of a circular recording: `udp://HOST:PORT`, `marker:`. A trigger set as a file always
     /// counts. Default: none.
     #[serde(deserialize_with = "value::list")]

@@ -146,6 +146,7 @@ impl RecordingOptions {
                 "it sends frames on, and only udp:// sources have frames",
                 !self.forward.is_empty() && self.source.iter().any(|it| !it.starts_with("udp:")),
             ),
+            ("--circular-in", of_circular, self.circular_in.is_some() && !circular),
             ("--trigger", of_circular, !self.trigger.is_empty() && !circular),
             ("--trigger-on", of_circular, !self.trigger_on.is_empty() && !circular),
             ("--before", of_triggers, self.before.is_some() && !triggers),
@@ -184,15 +185,20 @@ impl RecordingOptions {
         }
         store::check_to_write(members)?;
         let new_members = self.new_member.iter().filter(|path| members.contains(path));
+        let in_memory = self.members_in_memory(members)?;
+        let (chunk, pieces, members) = match &in_memory {
+            Some((place, roots)) => (self.chunk.or(Some(place.chunk())), place.size.0, &roots[..]),
+            None => (self.chunk, 0, members),
+        };
         let store = StoreConfig {
-            chunk: self.chunk,
+            chunk,
             redundancy: self.redundancy,
             new_members: new_members.cloned().collect(),
             ..StoreConfig::new(members.to_vec())
         };
         let config = RecordingConfig::new(sources, SinkConfig::Store(store), scans);
         let further_scans = if self.circular.is_some() { u64::MAX } else { 0 };
-        Ok(RecordingConfig { further_scans, ..config })
+        Ok(RecordingConfig { further_scans, pieces_in_memory: pieces, ..config })
     }
 
     /// The number of scans of a series.

@@ -311,6 +311,11 @@ fn reckoned(memory: &Memory) -> String {
             "{bytes} of block memory (default). For a store or a device, fps= and frame= of every source let it be computed from the rate"
         ),
     };
+    let pieces = match memory.pieces {
+        0 => String::new(),
+        pieces => format!("; {} more for the pieces of the circular recording", ByteSize(pieces)),
+    };
+    let text = text + &pieces;
     match (memory.of_waiting, memory.requested || memory.sum.is_none()) {
         (0, _) => text,
         (bytes, true) => format!("{text}; {} of it for sources that can wait", ByteSize(bytes)),
