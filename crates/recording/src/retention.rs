@@ -11,11 +11,12 @@ use std::time::Duration;
 use fullbore_care::retention::{self, RetentionResult};
 use fullbore_core::manifest::Manifest;
 use fullbore_core::retention::RetentionRule;
-use fullbore_engine::recorder::Event;
+use fullbore_engine::recorder::{Event, RecordError, RecordingConfig};
 use fullbore_linux::clock::Clock;
 use fullbore_linux::ring::Taps;
 
 use crate::circular::Keeper;
+use crate::circular::fit::Room;
 use crate::circular::lookout::{Condition, Found, Lookout};
 
 /// Time between two looks at the triggers of a circular recording.
@@ -28,6 +29,8 @@ pub struct RetentionThread {
     /// For conditions on samples that trigger.
     tell: Sender<Event>,
     looking: Looking,
+    /// The room that a circular recording needs.
+    room: Option<Room>,
     thread: JoinHandle<()>,
 }
 
@@ -59,7 +62,7 @@ impl RetentionThread {
 
     /// Starts the thread of a circular recording: it keeps what triggers name, and removes the oldest pieces.
     pub fn circular(mut keeper: Keeper) -> io::Result<Self> {
-        let conditions = keeper.conditions();
+        let (conditions, room) = (keeper.conditions(), keeper.room_on_disks());
         let started = Self::spawn(move |sealed, tell| {
             loop {
                 let ended = match sealed.recv_timeout(LOOK) {
@@ -81,7 +84,16 @@ impl RetentionThread {
             }
         })?;
         let looking = conditions.map_or(Looking::Nothing, |(all, finds)| Looking::Ready(all, finds));
-        Ok(Self { looking, ..started })
+        Ok(Self { looking, room, ..started })
+    }
+
+    /// Checks that the disks hold a circular recording of this configuration. Returns a warning of what may not fit.
+    ///
+    /// # Errors
+    ///
+    /// It does not fit.
+    pub(crate) fn check_room(&self, config: &RecordingConfig) -> Result<Option<Event>, RecordError> {
+        self.room.as_ref().map_or(Ok(None), |room| room.check(config))
     }
 
     /// Starts to look for conditions in the samples that these taps show, if triggers depend on any.
@@ -109,7 +121,8 @@ impl RetentionThread {
         let thread = std::thread::Builder::new()
             .name("retention".into())
             .spawn(move || work(requested, of_thread))?;
-        Ok(Self { sealed, told, tell, looking: Looking::Nothing, thread })
+        let (looking, room) = (Looking::Nothing, None);
+        Ok(Self { sealed, told, tell, looking, room, thread })
     }
 
     /// Reports a sealed scan to the thread.

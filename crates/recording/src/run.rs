@@ -25,6 +25,7 @@ pub fn record(
     let (mut outcome, mut advice) = (RecordingOutcome::default(), OverrunAdvice::default());
     let mut forwarding = Forwarding::start(&config)?;
     if let Some(retention) = &mut retention {
+        retention.check_room(&config)?.iter().for_each(&mut *tell);
         retention.look_at(&config.taps).map_err(RecordError::Thread)?;
     }
     let mut see = |event: &Event| {

@@ -14,7 +14,7 @@ use fullbore_core::manifest::{Manifest, State};
 use fullbore_core::name::ScanName;
 use fullbore_core::retention::Retention;
 use fullbore_core::units::ByteSize;
-use fullbore_engine::recorder::Event;
+use fullbore_engine::recorder::{Event, free_bytes};
 use fullbore_linux::clock::Clock;
 use fullbore_store::catalogue::{self, ScanState};
 use fullbore_store::inventory::Inventory;
@@ -23,6 +23,7 @@ use fullbore_time::Tai;
 use uuid::Uuid;
 
 use super::copier::{Copied, Copier};
+use super::fit::{Room, lacks};
 use super::lookout::{Condition, Found};
 use super::plan::{Piece, Window, chains, excess};
 use super::source::{Listeners, SourceError, TriggerSource};
@@ -48,6 +49,8 @@ pub struct Keeper {
     /// Pieces whose markers were read when they were sealed, and may have got one since.
     fresh: Vec<ScanName>,
     said: BTreeSet<String>,
+    /// Pieces that were sealed by this recorder.
+    sealed: u64,
 }
 
 /// Pieces in memory.
@@ -144,7 +147,13 @@ impl Keeper {
         let (pieces, fresh) = (Vec::new(), Vec::new());
         let (markers, said) = (BTreeSet::new(), BTreeSet::new());
         let (memory, lock) = (None, None);
-        Self { roots, ring, limit, memory, listeners, lock, pieces, markers, fresh, said }
+        Self { roots, ring, limit, memory, listeners, lock, pieces, markers, fresh, said, sealed: 0 }
+    }
+
+    /// The room that the recording needs on the disks, if it is there.
+    pub(crate) fn room_on_disks(&self) -> Option<Room> {
+        let (roots, ring) = (self.roots.clone(), self.ring.clone());
+        self.limit.filter(|_| self.memory.is_none()).map(|limit| Room { roots, ring, limit })
     }
 
     /// The same, with the pieces on these members in memory, which hold at most this many bytes.
@@ -166,6 +175,7 @@ impl Keeper {
     pub fn sealed(&mut self, manifest: &Manifest) {
         if RingName::of_piece(&manifest.scan).as_ref() == Some(&self.ring) {
             self.add(manifest);
+            self.sealed += 1;
             self.fresh.push(manifest.scan.clone());
         }
     }
@@ -191,6 +201,7 @@ impl Keeper {
                 told.extend(self.warn(format!("{}: {}", self.ring, with_causes(&error))));
             }
         }
+        told.extend(self.judge_rate());
         told.extend(self.make_room());
         told.extend(self.complete(ended));
         told.extend(self.copied(ended));
@@ -396,6 +407,19 @@ impl Keeper {
             }
         }
         told
+    }
+
+    /// Warns once if the disks do not hold the recording at the rate of a piece. The first piece may have begun late.
+    fn judge_rate(&mut self) -> Option<Event> {
+        let (Some(Retention::Age(length)), None) = (self.limit, &self.memory) else { return None };
+        let piece = self.pieces.last().filter(|_| self.sealed == 2)?;
+        self.sealed += 1;
+        let ns = piece.stopped.since(piece.armed).max(1).unsigned_abs();
+        let rate = u128::from(piece.bytes) * 1_000_000_000 / u128::from(ns);
+        let pieces: u64 = self.pieces.iter().map(|piece| piece.bytes).sum();
+        let room = free_bytes(&self.roots).saturating_add(pieces);
+        let rate = u64::try_from(rate).unwrap_or(u64::MAX);
+        lacks(length, rate, room).map(|text| Event::Warning { text })
     }
 
     /// The bytes that sealed pieces may have in memory: what kept scans, the piece that is being recorded, and the next

@@ -17,6 +17,7 @@
 //! | part | |
 //! |---|---|
 //! | `plan` | which pieces a trigger covers, and which pieces go: pure |
+//! | `fit` | whether the disks hold the recording |
 //! | `trigger` | the files of triggers |
 //! | [`TriggerRequest`] | a trigger as a user asks for it |
 //! | `source` | triggers from packets, markers and samples |
@@ -25,6 +26,7 @@
 //! | [`InMemory`] | pieces in memory, and `copier` writes what triggers keep of them to the store |
 
 mod copier;
+pub(crate) mod fit;
 mod keeper;
 pub(crate) mod lookout;
 mod memory;
