@@ -206,7 +206,7 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = crate::verbs::sending::duration)]
     sync: Option<Duration>,
     /// Record to a device, device:PATH, into a container, for example hdf5:capture-%d.h5, npy:out.npy, sigmf:out,
-    /// tdms:out.tdms or drf:top/channel, into a plain file, file:PATH, to standard output, -, or into one more store,
+    /// tdms:out.tdms, zarr:out.zarr or drf:top/channel, into a plain file, file:PATH, to standard output, -, or into one more store,
     /// store:DIR[,DIR…]; once for each. Without --store, nothing else goes into a store. An HDF5 container takes PandAs and
     /// any number of other sources, in the layout of `convert`. A file takes one stream, and so does each of several devices
     /// (one --to each, or device:A,device:B)
@@ -349,7 +349,7 @@ fn parameters() -> String {
     let samples = parameters_of("udp://, file: or pattern:", SAMPLE_PARAMETERS);
     let target = |scheme, rows| parameters_of(scheme, rows).replace(" source,", ",");
     let mut all = vec![udp, panda, device::parameters(), samples];
-    all.push(target("--to npy:", SampleTarget::PARAMETERS));
+    all.push(target("--to npy: or zarr:", SampleTarget::PARAMETERS));
     #[cfg(feature = "hdf5")]
     all.push(target("--to drf:", SampleTarget::DIGITAL_RF));
     all.push(target("--to sigmf:", SampleTarget::SIGMF));
