@@ -38,7 +38,7 @@ impl Recorder {
         let tell: &mut EventHandler<'_> = &mut logged(tell);
         check(&config)?;
         let mut sinks = Sinks::open(&config.sinks, &needs(&config), tell)?;
-        tell_of_it(&config, available_memory(), tell)?;
+        tell_of_it(&config, for_blocks(&config), tell)?;
         raise_files(&config, sinks.writers(), tell);
         let places = ThreadPlacement::plan(&config, &targets_of(&sinks))?;
         let sources = open_sources(&config, &places, &sinks)?;
@@ -162,7 +162,7 @@ fn open_sources(
     places: &ThreadPlacement,
     sinks: &Sinks,
 ) -> Result<Vec<Box<dyn OpenSource>>, RecordError> {
-    let (sizes, numbers) = (pool_sizes(config, for_blocks(&config))?, config.numbers());
+    let (sizes, numbers) = (pool_sizes(config, for_blocks(config))?, config.numbers());
     let names = Arc::<StreamNames>::default();
     for source in &config.sources {
         // A stream that is discovered cannot take the name of another source.
