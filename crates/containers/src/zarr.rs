@@ -108,9 +108,15 @@ fn has_parts(encoding: Encoding) -> bool {
 }
 
 /// The description of an array with this many samples.
-fn description(layout: &SampleLayout, rows: u64, samples: u64, attributes: &Attributes<'_>) -> Value {
+fn description(
+    layout: &SampleLayout,
+    rows: u64,
+    samples: u64,
+    attributes: &Attributes<'_>,
+) -> Value {
     let (data_type, big_endian, fill_value) = element(layout.encoding);
-    let (mut shape, mut chunk) = (vec![samples, layout.channels.into()], vec![rows, layout.channels.into()]);
+    let (mut shape, mut chunk) =
+        (vec![samples, layout.channels.into()], vec![rows, layout.channels.into()]);
     let mut names = vec!["sample", "channel"];
     if has_parts(layout.encoding) {
         shape.push(2);
@@ -321,7 +327,10 @@ mod tests {
         assert_eq!(first, [vec![1; 4000], vec![0; 96]].concat());
         assert!(files(1).is_none() && files(2).is_none());
         let behind = files(3).unwrap();
-        assert_eq!((behind.len(), &behind[4 * 999..4 * 1000], &behind[4 * 1000..4 * 1024]), (4096, &[0; 4][..], &[2; 96][..]));
+        assert_eq!(
+            (behind.len(), &behind[4 * 999..4 * 1000], &behind[4 * 1000..4 * 1024]),
+            (4096, &[0; 4][..], &[2; 96][..])
+        );
         assert_eq!(files(4).unwrap()[..4 * 76], [2; 304]);
         let described = described(&path);
         assert_eq!(described["shape"], json!([4172, 2]));
@@ -345,7 +354,10 @@ mod tests {
         array.append_absent(2).unwrap();
         array.finish(&Ending::default()).unwrap();
         let bytes = std::fs::read(path.join("c.0.0")).unwrap();
-        assert_eq!(bytes[..56], [vec![7; 40], vec![8; 8], f32::NAN.to_le_bytes().repeat(2)].concat());
+        assert_eq!(
+            bytes[..56],
+            [vec![7; 40], vec![8; 8], f32::NAN.to_le_bytes().repeat(2)].concat()
+        );
         assert_eq!(described(&path)["shape"], json!([8, 1]));
         assert!(!path.join("zarr.json.new").exists());
     }

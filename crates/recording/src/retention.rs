@@ -83,7 +83,8 @@ impl RetentionThread {
                 }
             }
         })?;
-        let looking = conditions.map_or(Looking::Nothing, |(all, finds)| Looking::Ready(all, finds));
+        let looking =
+            conditions.map_or(Looking::Nothing, |(all, finds)| Looking::Ready(all, finds));
         Ok(Self { looking, room, ..started })
     }
 
@@ -92,7 +93,10 @@ impl RetentionThread {
     /// # Errors
     ///
     /// It does not fit.
-    pub(crate) fn check_room(&self, config: &RecordingConfig) -> Result<Option<Event>, RecordError> {
+    pub(crate) fn check_room(
+        &self,
+        config: &RecordingConfig,
+    ) -> Result<Option<Event>, RecordError> {
         self.room.as_ref().map_or(Ok(None), |room| room.check(config))
     }
 

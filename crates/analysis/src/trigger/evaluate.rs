@@ -276,7 +276,9 @@ mod tests {
     fn run(text: &str, bins: &[(u64, f64)], slack: Slack) -> Vec<bool> {
         let query = Query::of_samples(text).unwrap();
         let mut evaluator = Evaluator::new(&query, 0.001, 100.0);
-        bins.iter().map(|(bin, power)| evaluator.step(*bin, &lines(&[1.0, *power]), slack)).collect()
+        bins.iter()
+            .map(|(bin, power)| evaluator.step(*bin, &lines(&[1.0, *power]), slack))
+            .collect()
     }
 
     #[test]

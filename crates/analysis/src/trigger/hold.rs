@@ -119,7 +119,8 @@ mod tests {
         assert_eq!(changes(times, &at("#...#")), [Begin(0), Begin(4)]);
         let full = changes(times, &at("#########...#"));
         let extended = (1..=5).map(Extend);
-        let wanted: Vec<Change> = [Begin(0)].into_iter().chain(extended).chain([Begin(12)]).collect();
+        let wanted: Vec<Change> =
+            [Begin(0)].into_iter().chain(extended).chain([Begin(12)]).collect();
         assert_eq!(full, wanted);
     }
 

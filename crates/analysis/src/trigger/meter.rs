@@ -143,7 +143,8 @@ impl Meter {
                 if let Some(bands) = &mut self.bands {
                     let of_channel = self.values.chunks_exact(parts).skip(channel);
                     let of_channel = of_channel.step_by(self.layout.channels as usize);
-                    let complex = |it: &[f32]| Complex::new(it[0], it.get(1).copied().unwrap_or(0.0));
+                    let complex =
+                        |it: &[f32]| Complex::new(it[0], it.get(1).copied().unwrap_or(0.0));
                     bands.add(&mut sums.bands, of_channel.map(complex));
                 }
             }
@@ -247,7 +248,8 @@ mod tests {
     #[test]
     fn samples_of_an_earlier_bin_are_left_out() {
         let mut meter = Meter::new(&layout("ri8", 1), 8, None);
-        let cells = cells(&mut meter, &[(0, 16, vec![1; 8]), (0, 0, vec![9; 8]), (0, 24, vec![2; 4])]);
+        let cells =
+            cells(&mut meter, &[(0, 16, vec![1; 8]), (0, 0, vec![9; 8]), (0, 24, vec![2; 4])]);
         let told: Vec<_> = cells.iter().map(|it| (it.bin, it.lines[0].level)).collect();
         assert_eq!(told, [(2, 1.0), (3, 2.0)]);
     }

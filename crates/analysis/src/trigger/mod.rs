@@ -218,7 +218,8 @@ impl Running {
             [] => None,
             bands => Some(Bands::new(bands, &layout, rate.hertz())?),
         };
-        let bin_samples = bin_samples(query, rate.hertz(), bands.as_ref().map_or(0, Bands::segment));
+        let bin_samples =
+            bin_samples(query, rate.hertz(), bands.as_ref().map_or(0, Bands::segment));
         let bin_s = bin_samples as f64 / rate.hertz();
         let lag = match block.format.is_frames() {
             true => payloads.frame_samples().div_ceil(bin_samples) + 1,

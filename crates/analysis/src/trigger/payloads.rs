@@ -54,9 +54,7 @@ impl Payloads {
                     Err(error) => Err(SamplesError::Packets(error).into()),
                 }
             }
-            Format::Packets { .. } => {
-                Err(DetectError::Format { what: "packets of SPEAD or RTP" })
-            }
+            Format::Packets { .. } => Err(DetectError::Format { what: "packets of SPEAD or RTP" }),
             Format::Frames { frames_per_second, .. } => {
                 let Some(codec) = block.format.codec(now) else { return Ok(None) };
                 let valid = |frame: &&[u8]| {
@@ -65,8 +63,7 @@ impl Payloads {
                 let mut frames = block.bytes.chunks_exact(block.frame_bytes.max(1) as usize);
                 let Some(frame) = frames.find(valid) else { return Ok(None) };
                 let described = block.described.cloned();
-                let frames =
-                    SampleFrames::of(described, Some(codec), *frames_per_second, frame)?;
+                let frames = SampleFrames::of(described, Some(codec), *frames_per_second, frame)?;
                 let header = codec.read(frame).map_or(0, |header| codec.header_bytes(&header));
                 let payload = frame.len().saturating_sub(header) as u64;
                 let frame_samples = frames.layout.samples_in(payload).unwrap_or(0);

@@ -35,7 +35,11 @@ fn detector(text: &str) -> Detector {
 }
 
 /// Times of triggers in milliseconds of the stream, for blocks of 20 ms of frames. Every block is seen 5 ms after its end.
-fn triggers(detector: &mut Detector, level: impl Fn(u32, u16) -> u8, lost: &[u32]) -> Vec<(bool, i64)> {
+fn triggers(
+    detector: &mut Detector,
+    level: impl Fn(u32, u16) -> u8,
+    lost: &[u32],
+) -> Vec<(bool, i64)> {
     let format = Format::Frames {
         kind: FrameKind::Vdif,
         frames_per_second: Some(100),
@@ -46,7 +50,8 @@ fn triggers(detector: &mut Detector, level: impl Fn(u32, u16) -> u8, lost: &[u32
     let (mut found, mut skipped) = (Vec::new(), 0);
     for block in 0..100u32 {
         let frames = (0..2).flat_map(|n| [0, 3].map(|thread| (2 * block + n, thread)));
-        let bytes: Vec<u8> = frames.flat_map(|(n, thread)| frame(n, thread, level(n, thread))).collect();
+        let bytes: Vec<u8> =
+            frames.flat_map(|(n, thread)| frame(n, thread, level(n, thread))).collect();
         if lost.contains(&block) {
             skipped += bytes.len() as u64;
             continue;

@@ -151,7 +151,10 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     if let Some(target) = SampleTarget::parse(&args.to) {
         return samples(&args, target.map_err(explained)?, output);
     }
-    ensure!(args.values.is_none(), "--as is for npy:NAME, drf:NAME, sigmf:NAME, tdms:NAME and zarr:NAME");
+    ensure!(
+        args.values.is_none(),
+        "--as is for npy:NAME, drf:NAME, sigmf:NAME, tdms:NAME and zarr:NAME"
+    );
     if DeviceEnd::is_meant(&args.from) {
         let Args { from, to, allow_damaged, quiet, .. } = args;
         return super::device::convert(&from, &to, allow_damaged, quiet, output);

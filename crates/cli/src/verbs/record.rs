@@ -290,7 +290,9 @@ impl Args {
         let Self {
             cpus, place, priority, sync, to, forward, overwrite, flush, arm, reconnect, ..
         } = self;
-        let Self { keep, circular, circular_in, trigger, trigger_on, before, after, hold_off, .. } = self;
+        let Self {
+            keep, circular, circular_in, trigger, trigger_on, before, after, hold_off, ..
+        } = self;
         let Self { redundancy, new_member, .. } = self;
         let Self { clock_offset, clock_drift, quiet: _, .. } = self;
         RecordingOptions {

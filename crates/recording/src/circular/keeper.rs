@@ -147,7 +147,19 @@ impl Keeper {
         let (pieces, fresh) = (Vec::new(), Vec::new());
         let (markers, said) = (BTreeSet::new(), BTreeSet::new());
         let (memory, lock) = (None, None);
-        Self { roots, ring, limit, memory, listeners, lock, pieces, markers, fresh, said, sealed: 0 }
+        Self {
+            roots,
+            ring,
+            limit,
+            memory,
+            listeners,
+            lock,
+            pieces,
+            markers,
+            fresh,
+            said,
+            sealed: 0,
+        }
     }
 
     /// The room that the recording needs on the disks, if it is there.
@@ -472,7 +484,8 @@ impl Keeper {
                     memory.failed = true;
                     let places = memory.roots.iter().map(|it| it.display().to_string());
                     let places = places.collect::<Vec<_>>().join(",");
-                    let text = format!("{scan} is not written to the store: {why}; it stays in {places}");
+                    let text =
+                        format!("{scan} is not written to the store: {why}; it stays in {places}");
                     Event::Warning { text }
                 }
             }

@@ -76,7 +76,8 @@ impl Lookout {
     ) -> io::Result<Self> {
         let ending = Arc::new(AtomicBool::new(false));
         let (tap, of_thread) = (taps.open_for_every(), ending.clone());
-        let watch = Watch { conditions, finds, tell, streams: BTreeMap::new(), clock: Clock::new() };
+        let watch =
+            Watch { conditions, finds, tell, streams: BTreeMap::new(), clock: Clock::new() };
         let work = move || watch.run(tap, &of_thread);
         let thread = std::thread::Builder::new().name("trigger".into()).spawn(work)?;
         Ok(Self { ending, thread })

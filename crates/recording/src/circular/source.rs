@@ -117,9 +117,9 @@ impl Hint for SourceError {
                 Some("write udp://127.0.0.1:5000?before=10s&after=5s, or marker:?before=10s".into())
             }
             Self::Parameter { .. } => Some("parameters are before and after".into()),
-            Self::Condition(_) => {
-                Some("write for example 'power(ch3) > -20 dB for 10 ms', or 'level(any) > 12000'".into())
-            }
+            Self::Condition(_) => Some(
+                "write for example 'power(ch3) > -20 dB for 10 ms', or 'level(any) > 12000'".into(),
+            ),
             Self::Open { .. } => {
                 Some("is the port in use, or the address not of this host?".into())
             }
@@ -296,7 +296,12 @@ impl Listeners {
 
     /// Reads what has arrived by `now`. New triggers, and those before with a later end, if they still wait. None if the
     /// one before keeps enough.
-    pub fn read(&mut self, ring: &RingName, now: Tai, waits: &dyn Fn(&Trigger) -> bool) -> Vec<Trigger> {
+    pub fn read(
+        &mut self,
+        ring: &RingName,
+        now: Tai,
+        waits: &dyn Fn(&Trigger) -> bool,
+    ) -> Vec<Trigger> {
         let of_ports = self.ports.iter_mut().filter_map(|port| port.read(ring, now, waits));
         let mut triggers: Vec<Trigger> = of_ports.collect();
         for Found { condition, begins, at, note } in self.found.try_iter() {

@@ -20,15 +20,8 @@ const STORE: &[&str] = &[
 ];
 const TARGET: &[&str] = &["to", "overwrite", "flush"];
 const SCHEDULE: &[&str] = &["schedule", "station", "lead"];
-const CIRCULAR: &[&str] = &[
-    "circular",
-    "circular-in",
-    "trigger",
-    "trigger-on",
-    "before",
-    "after",
-    "hold-off",
-];
+const CIRCULAR: &[&str] =
+    &["circular", "circular-in", "trigger", "trigger-on", "before", "after", "hold-off"];
 const OF_SERIES: &[&str] = &["keep", "redundancy", "scans", "duration", "bytes", "until"];
 const SINGLE: &[&str] = &["scan", "scans", "start", "duration", "bytes", "until"];
 

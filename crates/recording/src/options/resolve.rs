@@ -151,7 +151,11 @@ impl RecordingOptions {
             ("--trigger-on", of_circular, !self.trigger_on.is_empty() && !circular),
             ("--before", of_triggers, self.before.is_some() && !triggers),
             ("--after", of_triggers, self.after.is_some() && !triggers),
-            ("--hold-off", "it is for --trigger-on", self.hold_off.is_some() && self.trigger_on.is_empty()),
+            (
+                "--hold-off",
+                "it is for --trigger-on",
+                self.hold_off.is_some() && self.trigger_on.is_empty(),
+            ),
             (
                 "--circular",
                 "a PandA's acquisitions end by themselves",

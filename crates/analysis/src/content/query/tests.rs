@@ -74,7 +74,10 @@ fn conditions_on_samples_have_bands_and_levels() {
         let query = Query::of_samples(text).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(query.to_string(), shown);
         assert_eq!(Query::of_samples(shown), Ok(query));
-        assert!(text.contains("ch3") || text.parse::<Query>().is_err(), "an index has none: {text}");
+        assert!(
+            text.contains("ch3") || text.parse::<Query>().is_err(),
+            "an index has none: {text}"
+        );
     }
     for (text, column) in [
         ("burst(ch0) > 3", 1),
