@@ -129,22 +129,27 @@ class Run:
         if "scan" not in trigger:
             return {"trigger": trigger, "bytes": 0, "whole": False}
         scan = "{session}_{scan}".format(**trigger["scan"]) if isinstance(trigger["scan"], dict) else trigger["scan"]
-        code, _ = self.ask("verify", scan)
+        _, verified = self.ask("verify", scan)
         _, told = self.ask("info", scan)
-        streams = told.get("streams", [])
-        accounts = [stream["account"] for stream in streams if stream.get("account")]
+        streams, accounts = told.get("manifest", {}).get("streams", []), told.get("accounts", [])
         lacks = sum(account["terms"]["expected"] - account["terms"]["written"] for account in accounts)
         covers = bool(accounts) and all(
             account["first"]["seen"] <= trigger["from"] or account["first"]["seen"] <= self.first_seen()
             for account in accounts
         ) and all(account["last"]["seen"] >= min(trigger["to"], last_but(last)) for account in accounts)  # fmt: skip
-        whole = code == 0 and lacks == 0 and covers
+        good = verified.get("good", False)
+        whole = good and lacks == 0 and covers
         size = sum(stream.get("bytes") or 0 for stream in streams)
-        return {"scan": scan, "verify": code, "lacks": lacks, "covers": covers, "bytes": size, "whole": whole}
+        return {"scan": scan, "good": good, "lacks": lacks, "covers": covers, "bytes": size, "whole": whole}
 
     def first_seen(self):
-        sealed = next(event for event in self.events if event["event"] == "sealed")
-        return max(account["first"]["seen"] for account in sealed["accounts"] if account["first"])
+        """When the last of the streams began. The first pieces may have no frames."""
+        sealed = [event for event in self.events if event["event"] == "sealed"]
+        begun = {}
+        for account, stream in ((a, n) for event in sealed for n, a in enumerate(event["accounts"])):
+            if account["first"]:
+                begun.setdefault(stream, account["first"]["seen"])
+        return max(begun.values())
 
 
 def last_but(instant):

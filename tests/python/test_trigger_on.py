@@ -65,8 +65,9 @@ def test_a_tone_in_vita49_packets_triggers_in_its_band(store):
     options += ["--trigger-on", "power(ch0, 300kHz..310kHz) > -50 dB"]
     source = f"udp://127.0.0.1:{port}?format=vita49&name=rx&{description}&block=64KiB"
     with Recording(source, store=store, scan="sky", options=options) as recording:
-        words = ["generate", "--to", f"udp://127.0.0.1:{port}", "--format", "vita49", "--sample-rate", "1MHz"]
-        run(*words, "--burst", "1s+100ms", "--duration", "2.5s", "--quiet", code=(0, 1))
+        words = ["generate", "--to", f"udp://127.0.0.1:{port}", "--format", "vita49", "--start", "now", "--gentle"]
+        # 2000 complex samples in a packet: 1 MHz.
+        run(*words, "--frame", 8028, "--fps", 500, "--burst", "1s+100ms", "--duration", "3s", "--json", code=(0, 1))
         recording.stop(AS_SEALED)
     (scan,) = kept(store)
     manifest = Scan(scan, [store]).document("manifest.json")

@@ -41,7 +41,7 @@ def test_live_and_converted_arrays_are_the_samples_with_gaps_as_fill_values(stor
         assert attributes["account"]["terms"] == sealed["accounts"][0]["terms"]
         assert attributes["scan"] == recording.scan and attributes["stream"] == "x"
     again = run("convert", *words, "--quiet", code=2)
-    assert b"exists" in again.stderr
+    assert b"converted.zarr" in again.stderr and len(opened(stored).attrs["gaps"]) == 4, "it is left alone"
 
 
 def test_a_reader_sees_a_live_array_grow_and_a_kill_leaves_it_readable(store, tmp_path):

@@ -307,7 +307,12 @@ impl Listeners {
         for Found { condition, begins, at, note } in self.found.try_iter() {
             let Some((source, latest)) = self.conditions.get_mut(condition) else { continue };
             let moment = Moment { at, note, begins };
-            triggers.extend(source.trigger(ring, moment, latest, waits));
+            // A trigger of this call is not on the disks yet.
+            let waits = |it: &Trigger| triggers.iter().any(|new| new.uuid == it.uuid) || waits(it);
+            if let Some(trigger) = source.trigger(ring, moment, latest, &waits) {
+                triggers.retain(|earlier| earlier.uuid != trigger.uuid);
+                triggers.push(trigger);
+            }
         }
         triggers
     }
@@ -455,5 +460,13 @@ mod tests {
         assert_ne!(third.uuid, first.uuid, "the one before is complete");
         assert_eq!((third.from, third.to), (at(500), at(1500)));
         assert_ne!(read(true, 3000, true).unwrap().uuid, third.uuid);
+        // What begins and lasts in one call is one trigger.
+        for (begins, ms) in [(true, 9000), (false, 9010), (false, 9020)] {
+            let note = "loud".to_owned();
+            finds.send(Found { condition: 0, begins, at: at(ms), note }).unwrap();
+        }
+        let together = listeners.read(&ring, at(0), &|_| false);
+        assert_eq!(together.len(), 1);
+        assert_eq!((together[0].from, together[0].to), (at(8000), at(10_010)));
     }
 }
