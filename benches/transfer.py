@@ -3,6 +3,7 @@
 
     make bench-transfer
     python3 benches/transfer.py [--size 4GB] [--place DIR] [--rounds N] [--connections N] [--rate R] [--only fullbore,scp]
+    python3 benches/transfer.py --lan 10gbit --size 20GB --only fullbore,iperf3
     python3 benches/transfer.py --near a --far b --address 10.77.0.2      # two network namespaces (as root)
 
 Each round runs each tool once, one after the other. `link` and iperf3 carry data from memory to memory; all others copy a
@@ -269,6 +270,35 @@ def recording(bench, wanted):
     found["high_water"] = max(account["host"]["high_water"] / account["host"]["pool_blocks"] for account in sealed["accounts"])
 
 
+@contextlib.contextmanager
+def lan(arguments):
+    """Joins two network namespaces by a veth pair of MTU 9000, whose sending end the kernel limits to `--lan` (as root)."""
+    if not arguments.lan:
+        yield
+        return
+    near, far = f"near{os.getpid()}", f"far{os.getpid()}"
+    arguments.near, arguments.far, arguments.address = near, far, "10.78.0.2"
+    commands = f"""
+        ip netns add {near}
+        ip netns add {far}
+        ip link add lan0 netns {near} mtu 9000 type veth peer name lan0 netns {far} mtu 9000
+        ip -n {near} address add 10.78.0.1/24 dev lan0
+        ip -n {far} address add 10.78.0.2/24 dev lan0
+        ip -n {near} link set lan0 up
+        ip -n {far} link set lan0 up
+        ip -n {near} link set lo up
+        ip -n {far} link set lo up
+        ip netns exec {near} tc qdisc add dev lan0 root tbf rate {arguments.lan} burst 4mb latency 4ms
+    """
+    try:
+        for command in commands.strip().splitlines():
+            subprocess.run(command.split(), check=True)
+        yield
+    finally:
+        for name in (near, far):
+            subprocess.run(["ip", "netns", "delete", name], check=False)
+
+
 def table(results):
     print(f"{'':<20} {'Gbit/s':>8} {'CPU s/GB':>9}   of all rounds")
     for name, rounds in results.items():
@@ -291,13 +321,14 @@ def main():
     parser.add_argument("--near", help="the network namespace of the sender")
     parser.add_argument("--far", help="the network namespace of the receiver")
     parser.add_argument("--address", default="127.0.0.1", help="the receiver's address")
+    parser.add_argument("--lan", metavar="RATE", help="a link of this rate for near and far, in the words of tc: 10gbit")
     parser.add_argument("--recording", metavar="RATE", help="record at this rate beside, on the sending side")
     parser.add_argument("--only", help="names of tools, separated by commas")
     parser.add_argument("--output", type=Path, default=REPOSITORY / "benches/results/transfer.json")
     arguments = parser.parse_args()
     wanted = arguments.only.split(",") if arguments.only else [tool.name for tool in TOOLS]
     results, beside = {}, None
-    with tempfile.TemporaryDirectory(dir=arguments.place) as place:
+    with lan(arguments), tempfile.TemporaryDirectory(dir=arguments.place) as place:
         bench = Bench(arguments, Path(place))
         bench.prepare()
         facts = machine.facts(Path(place))
