@@ -16,7 +16,7 @@ DEBUG  := target/debug/fullbore
 RELEASE := target/release/fullbore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check soak soak-panda soak-record long bench bench-session bench-replay bench-captures bench-panda bench-pattern bench-versions bench-transfer bench-objects bench-disk docs fuzz binary release rust bench-spectrum bench-tdms bench-digital-rf bench-playback bench-python wheel
+.PHONY: help demo test check soak soak-panda soak-record long bench bench-session bench-replay bench-captures bench-panda bench-pattern bench-versions bench-transfer bench-objects bench-disk docs fuzz binary release rust bench-spectrum bench-tdms bench-digital-rf bench-playback bench-python wheel bench-circular
 
 help:            ## This list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ bench-digital-rf: release $(VENV)/tests ## Channels of Digital RF beside digital
 
 bench-playback: release ## Playback at shares of the disk's read rate, and how far streams are from being in step.
 	$(PYTHON) benches/playback.py $(BENCH)
+
+bench-circular: release ## A circular recording with random triggers that overlap, on disks and in memory: each kept scan must be whole.
+	$(PYTHON) benches/circular.py $(BENCH)
 
 bench-panda: release $(VENV)/tests ## A PandA into HDF5 against the client its users have.
 	$(VENV)/bin/python benches/panda.py $(BENCH)

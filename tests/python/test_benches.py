@@ -166,3 +166,14 @@ def test_a_session_that_does_not_hold_is_run_again_at_a_lower_rate(monkeypatch, 
     assert ["too slow for the pause" in line for line in lines] == [False] + [left < 0] * 2
     monkeypatch.setattr(session, "room", lambda members: 2e9)
     assert session.held(options, 8, [tmp_path])[-1]["asked_gbit"] == 8.0, "two scans must have room"
+
+
+@pytest.mark.alone
+def test_random_triggers_at_a_sustained_rate_keep_whole_scans(tmp_path):
+    command = [sys.executable, REPOSITORY / "benches/circular.py", "--seconds", 4, "--triggers", 5, "--rate", 0.1]
+    command += ["--where", "disks", "--fullbore", BINARY, "--directory", tmp_path, "--output", tmp_path / "result.json"]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=PATIENCE)
+    (run,) = json.loads((tmp_path / "result.json").read_text())["runs"]
+    assert done.returncode == 0 and run["holds"], (run, done.stderr)
+    assert run["lost_frames"] == 0 and run["whole"] == run["triggers"] == 5 and run["pieces"] >= 4
+    assert run["written_frames"] > 4 * 0.1e9 / 8 / 8032 and all(kept["bytes"] > 0 for kept in run["kept"])

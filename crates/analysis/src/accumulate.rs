@@ -325,7 +325,7 @@ fn short(layout: &SampleLayout) -> bool {
 }
 
 /// Counts bytes by their position in groups.
-fn count(counts: &mut [[u32; 256]], bytes: &[u8]) {
+pub(crate) fn count(counts: &mut [[u32; 256]], bytes: &[u8]) {
     match counts {
         [counts] => bytes.iter().for_each(|byte| counts[usize::from(*byte)] += 1),
         counts => {

@@ -17,6 +17,7 @@
 //! - [`analysis`]: results; [`report`]: results as CSV, JSON and pictures; [`chart`]: pictures; [`request`]: all of it
 //!   for a file or a scan; [`live`]: what arrives now
 //! - [`content`]: the index of a stored stream by its content, and queries of it
+//! - [`trigger`]: conditions on samples that arrive
 
 pub mod accumulate;
 pub mod analysis;
@@ -31,4 +32,5 @@ pub mod plan;
 pub mod report;
 pub mod request;
 pub mod source;
+pub mod trigger;
 pub mod window;

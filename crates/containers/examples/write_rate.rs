@@ -22,13 +22,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     let place = std::env::args_os().nth(1).ok_or("name a directory")?;
     let place = Path::new(&place);
     let sigmf = |hash| SampleFormat::Sigmf { hash };
-    let npy = SampleFormat::Numpy;
+    let (npy, zarr) = (SampleFormat::Numpy, SampleFormat::Zarr);
     for (name, format, from, values) in [
         ("npy:", npy, "ri16_le", Some(SampleType::I16)),
         ("npy:", npy, "ri16_be", Some(SampleType::I16)),
         ("npy:", npy, "ri16_le", None),
         ("npy:", npy, "ro2", None),
         ("npy:", npy, "ro2", Some(SampleType::I8)),
+        ("zarr:", zarr, "ri16_le", Some(SampleType::I16)),
+        ("zarr:", zarr, "ri16_be", Some(SampleType::I16)),
+        ("zarr:", zarr, "ro2", None),
         ("sigmf:?hash=false", sigmf(false), "ci16_be", None),
         ("sigmf:?hash=false", sigmf(false), "ro2", Some(SampleType::I8)),
         ("sigmf:", sigmf(true), "ci16_be", None),
@@ -38,9 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let encoding = format.encoding(layout.encoding, values)?;
         let (begun, bytes) = (Instant::now(), write(format, &path, &layout, values)?);
         print(&format!("{name} {from} as {encoding}"), bytes, begun);
-        for file in format.files(&path) {
-            std::fs::remove_file(file)?;
-        }
+        format.remove(&path);
     }
     let (from, to) = (place.join("from"), place.join("to"));
     std::fs::write(&from, vec![1; FILE_BYTES as usize])?;

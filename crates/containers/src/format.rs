@@ -9,6 +9,7 @@ use fullbore_formats::samples::decode::DoesNotFit;
 use crate::numpy::{self, NumpyWriter};
 use crate::sigmf::{self, SigmfWriter};
 use crate::tdms::{self, TdmsLayout, TdmsWriter};
+use crate::zarr::ZarrWriter;
 #[cfg(feature = "hdf5")]
 use crate::{DigitalRfOptions, digital_rf};
 use crate::{Opening, Recoder, SampleType, SampleWriter};
@@ -28,6 +29,8 @@ pub enum SampleFormat {
     },
     /// A file of LabVIEW, and its index.
     Tdms(TdmsLayout),
+    /// A Zarr array, which is a directory.
+    Zarr,
 }
 
 impl SampleFormat {
@@ -39,6 +42,7 @@ impl SampleFormat {
             Self::DigitalRf(DigitalRfOptions::default()),
             Self::Sigmf { hash: true },
             Self::Tdms(TdmsLayout::Contiguous),
+            Self::Zarr,
         ]
     }
 
@@ -50,6 +54,7 @@ impl SampleFormat {
             Self::DigitalRf(_) => "drf",
             Self::Sigmf { .. } => "sigmf",
             Self::Tdms(_) => "tdms",
+            Self::Zarr => "zarr",
         }
     }
 
@@ -61,6 +66,7 @@ impl SampleFormat {
             Self::DigitalRf(_) => &[],
             Self::Sigmf { .. } => &[sigmf::META, sigmf::DATA],
             Self::Tdms(_) => &[".tdms"],
+            Self::Zarr => &[".zarr"],
         }
     }
 
@@ -86,7 +92,7 @@ impl SampleFormat {
             #[cfg(feature = "hdf5")]
             Self::DigitalRf(_) => digital_rf::encoding(from, wanted),
             Self::Sigmf { .. } if wanted.is_none() && from.sigmf_name().is_some() => Ok(from),
-            Self::Numpy | Self::Sigmf { .. } => {
+            Self::Numpy | Self::Zarr | Self::Sigmf { .. } => {
                 Recoder::encoding(from, wanted.unwrap_or(SampleType::F32))
             }
             Self::Tdms(_) => match wanted.or(SampleType::of_packed(from)) {
@@ -102,6 +108,7 @@ impl SampleFormat {
             Self::Numpy => vec![path.to_owned(), numpy::description_of(path)],
             #[cfg(feature = "hdf5")]
             Self::DigitalRf(_) => vec![path.to_owned()],
+            Self::Zarr => vec![path.to_owned()],
             Self::Sigmf { .. } => vec![sigmf::data_of(path), sigmf::meta_of(path)],
             Self::Tdms(_) => vec![path.to_owned(), tdms::index_of(path)],
         }
@@ -127,6 +134,7 @@ impl SampleFormat {
             }
             Self::Sigmf { hash } => Ok(Box::new(SigmfWriter::create(path, opening, hash)?)),
             Self::Tdms(order) => Ok(Box::new(TdmsWriter::create(path, opening, order)?)),
+            Self::Zarr => Ok(Box::new(ZarrWriter::create(path, opening)?)),
         }
     }
 
@@ -134,7 +142,7 @@ impl SampleFormat {
     pub fn list_of(self, path: &Path) -> Option<PathBuf> {
         match self {
             Self::Sigmf { .. } => Some(sigmf::collection_of(path)),
-            Self::Numpy | Self::Tdms(_) => None,
+            Self::Numpy | Self::Tdms(_) | Self::Zarr => None,
             #[cfg(feature = "hdf5")]
             Self::DigitalRf(_) => None,
         }
@@ -144,7 +152,7 @@ impl SampleFormat {
     pub fn list(self, path: &Path, streams: &[PathBuf]) -> io::Result<()> {
         match self {
             Self::Sigmf { .. } => sigmf::write_collection(path, streams),
-            Self::Numpy | Self::Tdms(_) => Ok(()),
+            Self::Numpy | Self::Tdms(_) | Self::Zarr => Ok(()),
             #[cfg(feature = "hdf5")]
             Self::DigitalRf(_) => Ok(()),
         }
@@ -165,6 +173,7 @@ mod tests {
             ("sigmf:out", "sigmf", "out"),
             ("out.sigmf-meta", "sigmf", "out.sigmf-meta"),
             ("out.tdms", "tdms", "out.tdms"),
+            ("out.zarr", "zarr", "out.zarr"),
             #[cfg(feature = "hdf5")]
             ("drf:top/ch", "drf", "top/ch"),
         ] {

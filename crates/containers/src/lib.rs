@@ -6,6 +6,7 @@
 //!            headers      that the format has         Digital RF: top/channel/…
 //!                                                     SigMF: x.sigmf-data and x.sigmf-meta
 //!                                                     TDMS: x.tdms and x.tdms_index
+//!                                                     Zarr: x.zarr/…
 //! ```
 //!
 //! A [`SampleFile`] takes the blocks of one stream, stored or live. Its [`SampleFormat`] creates the writer, which gets the
@@ -26,6 +27,7 @@ mod recoder;
 mod sigmf;
 mod target;
 pub mod tdms;
+mod zarr;
 
 use std::io;
 use std::path::Path;
@@ -40,7 +42,8 @@ pub use self::error::SampleError;
 pub use self::file::{Purpose, SampleFile, SampleOptions};
 pub use self::format::SampleFormat;
 pub use self::gaps::{SampleGap, SampleGaps};
-pub use self::payload::{Framing, SampleBlock};
+pub use self::packets::PacketPayloads;
+pub use self::payload::{Framing, Part, SampleBlock};
 pub use self::recoder::{Recoder, SampleType};
 pub use self::sigmf::SigmfWriter;
 pub use self::target::SampleTarget;

@@ -92,6 +92,16 @@ impl PacketPayloads {
         self.late
     }
 
+    /// The number of the first packet of the next block, if no block is lost before it.
+    pub fn expected(&self) -> Option<i64> {
+        self.expected
+    }
+
+    /// Forgets which sample each block has begun with, for a reader that never asks [`sample_at`](Self::sample_at).
+    pub fn forget_blocks(&mut self) {
+        self.blocks.clear();
+    }
+
     /// Lists the parts of a block, whose first packet has this number.
     pub fn read(
         &mut self,

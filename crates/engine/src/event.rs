@@ -114,12 +114,19 @@ pub struct Memory {
     pub bytes: u64,
     /// The share of sources that wait while no block is free: PandAs, patterns, files and pipes.
     pub of_waiting: u64,
+    /// Memory beside it for the pieces of a circular recording.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub pieces: u64,
     /// True if the operator requested this size.
     pub requested: bool,
     /// The longest stall that the memory covers, in milliseconds, if the rate is known beforehand.
     pub rides_out_ms: Option<u64>,
     /// The memory budget of the recording, if the rate is known beforehand.
     pub sum: Option<MemoryBudget>,
+}
+
+fn is_zero(bytes: &u64) -> bool {
+    *bytes == 0
 }
 
 /// The state of a recording when it is armed.

@@ -4,17 +4,20 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use fullbore_care::retention::{self, RetentionResult};
 use fullbore_core::manifest::Manifest;
 use fullbore_core::retention::RetentionRule;
-use fullbore_engine::recorder::Event;
+use fullbore_engine::recorder::{Event, RecordError, RecordingConfig};
 use fullbore_linux::clock::Clock;
+use fullbore_linux::ring::Taps;
 
 use crate::circular::Keeper;
+use crate::circular::fit::Room;
+use crate::circular::lookout::{Condition, Found, Lookout};
 
 /// Time between two looks at the triggers of a circular recording.
 const LOOK: Duration = Duration::from_millis(100);
@@ -23,7 +26,22 @@ const LOOK: Duration = Duration::from_millis(100);
 pub struct RetentionThread {
     sealed: Sender<Box<Manifest>>,
     told: Receiver<Event>,
+    /// For conditions on samples that trigger.
+    tell: Sender<Event>,
+    looking: Looking,
+    /// The room that a circular recording needs.
+    room: Option<Room>,
     thread: JoinHandle<()>,
+}
+
+/// What looks for conditions on samples.
+enum Looking {
+    /// There are no conditions.
+    Nothing,
+    /// The recording does not run yet.
+    Ready(Vec<Condition>, SyncSender<Found>),
+    /// It runs.
+    Running(Lookout),
 }
 
 impl RetentionThread {
@@ -44,7 +62,8 @@ impl RetentionThread {
 
     /// Starts the thread of a circular recording: it keeps what triggers name, and removes the oldest pieces.
     pub fn circular(mut keeper: Keeper) -> io::Result<Self> {
-        Self::spawn(move |sealed, tell| {
+        let (conditions, room) = (keeper.conditions(), keeper.room_on_disks());
+        let started = Self::spawn(move |sealed, tell| {
             loop {
                 let ended = match sealed.recv_timeout(LOOK) {
                     Ok(manifest) => {
@@ -63,7 +82,38 @@ impl RetentionThread {
                     return;
                 }
             }
-        })
+        })?;
+        let looking =
+            conditions.map_or(Looking::Nothing, |(all, finds)| Looking::Ready(all, finds));
+        Ok(Self { looking, room, ..started })
+    }
+
+    /// Checks that the disks hold a circular recording of this configuration. Returns a warning of what may not fit.
+    ///
+    /// # Errors
+    ///
+    /// It does not fit.
+    pub(crate) fn check_room(
+        &self,
+        config: &RecordingConfig,
+    ) -> Result<Option<Event>, RecordError> {
+        self.room.as_ref().map_or(Ok(None), |room| room.check(config))
+    }
+
+    /// Starts to look for conditions in the samples that these taps show, if triggers depend on any.
+    ///
+    /// # Errors
+    ///
+    /// A thread cannot be started.
+    pub(crate) fn look_at(&mut self, taps: &Taps) -> io::Result<()> {
+        self.looking = match std::mem::replace(&mut self.looking, Looking::Nothing) {
+            Looking::Ready(conditions, finds) => {
+                let tell = self.tell.clone();
+                Looking::Running(Lookout::start(taps, conditions, finds, tell)?)
+            }
+            other => other,
+        };
+        Ok(())
     }
 
     fn spawn(
@@ -71,10 +121,12 @@ impl RetentionThread {
     ) -> io::Result<Self> {
         let (sealed, requested) = mpsc::channel();
         let (tell, told) = mpsc::channel();
+        let of_thread = tell.clone();
         let thread = std::thread::Builder::new()
             .name("retention".into())
-            .spawn(move || work(requested, tell))?;
-        Ok(Self { sealed, told, thread })
+            .spawn(move || work(requested, of_thread))?;
+        let (looking, room) = (Looking::Nothing, None);
+        Ok(Self { sealed, told, tell, looking, room, thread })
     }
 
     /// Reports a sealed scan to the thread.
@@ -90,9 +142,14 @@ impl RetentionThread {
 
     /// Waits for pending removals, and returns the remaining events.
     pub fn finish(self) -> Vec<Event> {
-        drop(self.sealed);
+        // The last samples may trigger, so they are looked at before the last pieces are kept.
+        let looked = match self.looking {
+            Looking::Running(lookout) => lookout.finish(),
+            Looking::Nothing | Looking::Ready(..) => Vec::new(),
+        };
+        drop((self.sealed, self.tell));
         let failed = self.thread.join().is_err();
-        let mut told: Vec<Event> = self.told.iter().collect();
+        let mut told: Vec<Event> = self.told.iter().chain(looked).collect();
         if failed {
             let text = "the thread that removes old scans failed".to_owned();
             told.push(Event::Warning { text });

@@ -19,13 +19,17 @@ use crate::spectra::SpectraServer;
 /// [`Recording`](crate::Recording) does the same on a thread of its own.
 pub fn record(
     config: RecordingConfig,
-    retention: Option<RetentionThread>,
+    mut retention: Option<RetentionThread>,
     control: &Arc<StopHandle>,
     tell: &mut EventHandler<'_>,
 ) -> Result<RecordingOutcome, RecordError> {
     let (wanted, of_pandas) = (config.scan_count(), config.has_acquisitions());
     let (mut outcome, mut advice) = (RecordingOutcome::default(), OverrunAdvice::default());
     let mut forwarding = Forwarding::start(&config)?;
+    if let Some(retention) = &mut retention {
+        retention.check_room(&config)?.iter().for_each(&mut *tell);
+        retention.look_at(&config.taps).map_err(RecordError::Thread)?;
+    }
     let _spectra = serve_spectra(&config, tell);
     let mut see = |event: &Event| {
         outcome.see(event);

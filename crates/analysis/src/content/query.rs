@@ -14,6 +14,14 @@
 //!
 //! Each second fulfils a condition or does not. `for 5s` drops runs of fewer than five seconds. Seconds without samples
 //! fulfil no condition but those of `absent`.
+//!
+//! Conditions on samples that arrive ([`Query::of_samples`], [`trigger`](crate::trigger)) have other quantities:
+//!
+//! ```text
+//! quantity  = "power" "(" channel [ "," frequency ".." frequency ] ")"    dB relative to full scale, in the band
+//!           | "level" "(" channel ")"      the largest absolute value of a sample, in levels of its encoding
+//! frequency = number [ "Hz" | "kHz" | "MHz" | "GHz" ]
+//! ```
 
 mod parse;
 
@@ -54,15 +62,28 @@ pub struct Condition {
     pub number: f64,
 }
 
-/// A quantity of a second.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A quantity of a second, or of a shorter time while samples arrive.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Quantity {
     /// The mean power in dB relative to full scale.
     Power,
+    /// The mean power within a band in dB relative to full scale. An index does not have it.
+    BandPower(Band),
+    /// The largest absolute value of a sample, or of a part of a complex one. An index does not have it.
+    Level,
     /// The highest power of a burst in dB above the median.
     Burst,
     /// The share of absent samples in %.
     Absent,
+}
+
+/// A part of a spectrum.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Band {
+    /// Its lower edge in Hz.
+    pub from_hz: f64,
+    /// Its upper edge in Hz, which is higher.
+    pub to_hz: f64,
 }
 
 /// A comparison.
@@ -127,11 +148,20 @@ impl FromStr for Query {
     type Err = QueryError;
 
     fn from_str(text: &str) -> Result<Self, QueryError> {
-        parse::parse(text)
+        parse::parse(text, parse::Vocabulary::Index)
     }
 }
 
 impl Query {
+    /// Reads a condition on samples that arrive.
+    ///
+    /// # Errors
+    ///
+    /// The text is none. `burst` and `absent` are known of an index only.
+    pub fn of_samples(text: &str) -> Result<Self, QueryError> {
+        parse::parse(text, parse::Vocabulary::Samples)
+    }
+
     /// The parts of a stream that fulfil the query.
     pub fn find(&self, content: &Content) -> Result<Vec<Match>, NoLine> {
         let fulfilled = self.rows(content)?;
@@ -208,6 +238,7 @@ impl Condition {
                 power.map(|power| 10.0 * (power / content.full_scale).log10())
             }
             Quantity::Absent => Some(f64::from(line.absent[row]) * 100.0),
+            Quantity::BandPower(_) | Quantity::Level => None,
             Quantity::Burst => {
                 let (begin, end) = (row as f64, row as f64 + 1.0);
                 let here = content.bursts.iter().filter(|burst| {
@@ -219,12 +250,41 @@ impl Condition {
                 highest.map(|ratio| 10.0 * ratio.log10())
             }
         };
-        value.is_some_and(|value| match self.comparison {
-            Comparison::Above => value > self.number,
-            Comparison::AtLeast => value >= self.number,
-            Comparison::Below => value < self.number,
-            Comparison::AtMost => value <= self.number,
-        })
+        value.is_some_and(|value| self.comparison.holds(value, self.number))
+    }
+}
+
+impl Comparison {
+    /// True if a value compares so with a number.
+    pub fn holds(self, value: f64, number: f64) -> bool {
+        match self {
+            Comparison::Above => value > number,
+            Comparison::AtLeast => value >= number,
+            Comparison::Below => value < number,
+            Comparison::AtMost => value <= number,
+        }
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { quantity, line, comparison, number } = self;
+        let line = line.map_or_else(|| "any".to_owned(), |line| format!("ch{line}"));
+        let sign = match comparison {
+            Comparison::Above => ">",
+            Comparison::AtLeast => ">=",
+            Comparison::Below => "<",
+            Comparison::AtMost => "<=",
+        };
+        match quantity {
+            Quantity::Power => write!(f, "power({line}) {sign} {number} dB"),
+            Quantity::BandPower(Band { from_hz, to_hz }) => {
+                write!(f, "power({line}, {from_hz}Hz..{to_hz}Hz) {sign} {number} dB")
+            }
+            Quantity::Level => write!(f, "level({line}) {sign} {number}"),
+            Quantity::Burst => write!(f, "burst({line}) {sign} {number} dB"),
+            Quantity::Absent => write!(f, "absent({line}) {sign} {number} %"),
+        }
     }
 }
 
@@ -242,21 +302,7 @@ impl fmt::Display for Query {
             Query::And(parts) => joined(f, parts, " and "),
             Query::Not(part) => write!(f, "not ({part})"),
             Query::For(part, seconds) => write!(f, "({part}) for {seconds}s"),
-            Query::Condition(Condition { quantity, line, comparison, number }) => {
-                let (name, unit) = match quantity {
-                    Quantity::Power => ("power", "dB"),
-                    Quantity::Burst => ("burst", "dB"),
-                    Quantity::Absent => ("absent", "%"),
-                };
-                let line = line.map_or_else(|| "any".to_owned(), |line| format!("ch{line}"));
-                let sign = match comparison {
-                    Comparison::Above => ">",
-                    Comparison::AtLeast => ">=",
-                    Comparison::Below => "<",
-                    Comparison::AtMost => "<=",
-                };
-                write!(f, "{name}({line}) {sign} {number} {unit}")
-            }
+            Query::Condition(condition) => condition.fmt(f),
         }
     }
 }

@@ -85,6 +85,8 @@ use crate::verbs::{convert_tdms, scan_arg};
 ///   fullbore convert file:killed.tdms tdms:whole.tdms    repairs, defragments
 ///   fullbore convert 'file:theirs.tdms?group=Measured' npy:out.npy
 ///
+/// zarr:out.zarr is an array of Zarr 3, with gaps as fill values.
+///
 /// A block that is missing or damaged ends the conversion, and no file is made. With
 /// --allow-damaged, the file has the others, and its account names what it lacks.
 /// With --follow or ?existing=append, the file keeps what was written before.
@@ -100,13 +102,13 @@ pub struct Args {
     from: String,
     /// The output: an HDF5 file (.h5, .hdf5, .hdf, .he5, .nxs or .nx5), or hdf5:NAME with any name and
     /// with options, for example hdf5:out?scaled=false&compression=gzip:1; or npy:NAME, sigmf:NAME,
-    /// tdms:NAME, drf:NAME
+    /// tdms:NAME, zarr:NAME, drf:NAME
     /// or pcapng:NAME
     #[arg(value_name = "TO")]
     to: String,
     #[command(flatten)]
     store: StoreArg,
-    /// The type of the values in files of samples; default f32 in npy:NAME, as recorded in the others.
+    /// The type of the values in files of samples; default f32 in npy:NAME and zarr:NAME, as recorded in the others.
     #[arg(long = "as", value_name = "TYPE")]
     values: Option<Values>,
     /// Continue past damaged and missing blocks.
@@ -149,7 +151,10 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     if let Some(target) = SampleTarget::parse(&args.to) {
         return samples(&args, target.map_err(explained)?, output);
     }
-    ensure!(args.values.is_none(), "--as is for npy:NAME, drf:NAME, sigmf:NAME and tdms:NAME");
+    ensure!(
+        args.values.is_none(),
+        "--as is for npy:NAME, drf:NAME, sigmf:NAME, tdms:NAME and zarr:NAME"
+    );
     if DeviceEnd::is_meant(&args.from) {
         let Args { from, to, allow_damaged, quiet, .. } = args;
         return super::device::convert(&from, &to, allow_damaged, quiet, output);

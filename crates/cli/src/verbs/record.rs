@@ -18,6 +18,7 @@ use fullbore_engine::recorder::{Event, RecordingConfig};
 use fullbore_engine::sink::SinkConfig;
 use fullbore_engine::sink::file::FileConfig;
 use fullbore_linux::stop_handle::StopHandle;
+use fullbore_recording::circular::InMemory;
 use fullbore_recording::options::{ClockDrift, ClockOffset};
 use fullbore_recording::{OptionError, RecordingOptions, RetentionThread, store};
 use fullbore_survey::bench::measured::measured;
@@ -205,7 +206,7 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = crate::verbs::sending::duration)]
     sync: Option<Duration>,
     /// Record to a device, device:PATH, into a container, for example hdf5:capture-%d.h5, npy:out.npy, sigmf:out,
-    /// tdms:out.tdms or drf:top/channel, into a plain file, file:PATH, to standard output, -, or into one more store,
+    /// tdms:out.tdms, zarr:out.zarr or drf:top/channel, into a plain file, file:PATH, to standard output, -, or into one more store,
     /// store:DIR[,DIR…]; once for each. Without --store, nothing else goes into a store. An HDF5 container takes PandAs and
     /// any number of other sources, in the layout of `convert`. A file takes one stream, and so does each of several devices
     /// (one --to each, or device:A,device:B)
@@ -241,10 +242,27 @@ pub struct Args {
     /// whose oldest are removed. What a trigger names stays as a scan of its own: see --trigger and `fullbore trigger`.
     #[arg(long, value_name = "TIME|SIZE")]
     circular: Option<Retention>,
+    /// For --circular: keep the newest data in memory alone, at most this much, for rates above that of the disks. The
+    /// store gets only what triggers keep.
+    #[arg(long, value_name = "ram:SIZE")]
+    circular_in: Option<InMemory>,
     /// For --circular: let a datagram to a port, udp://HOST:PORT[?before=10s&after=5s], or a marker of `fullbore mark`,
     /// marker:[?before=10s&after=5s], keep the data from before until after it; may be given several times.
     #[arg(long, value_name = "ENDPOINT")]
     trigger: Vec<String>,
+    /// For --circular: keep the data around a time at which samples fulfil a condition, such as 'power(ch3) > -20 dB for
+    /// 10 ms', 'power(any, 10MHz..12MHz) > -40 dB' or 'level(ch0) > 12000'; may be given several times.
+    #[arg(long, value_name = "CONDITION")]
+    trigger_on: Vec<String>,
+    /// The time before a trigger that is kept, if --trigger does not state it. [default: 10s]
+    #[arg(long, value_name = "TIME", value_parser = crate::verbs::sending::duration)]
+    before: Option<Duration>,
+    /// The time after a trigger that is kept, if --trigger does not state it. [default: 5s]
+    #[arg(long, value_name = "TIME", value_parser = crate::verbs::sending::duration)]
+    after: Option<Duration>,
+    /// The time for which the condition of --trigger-on is not fulfilled before it can trigger again. [default: 1s]
+    #[arg(long, value_name = "TIME", value_parser = crate::verbs::sending::duration)]
+    hold_off: Option<Duration>,
     /// Protect against the loss of members: `mirror`, a copy of each chunk on another member, or `parity:K+M`, M parity
     /// chunks for K chunks, all on different members, so that any M of these can fail. Chunks stay plain files. Parity
     /// follows as chunks are complete, and is complete when the scan is sealed.
@@ -287,7 +305,10 @@ impl Args {
             reconnect,
             ..
         } = self;
-        let Self { keep, circular, trigger, redundancy, new_member, .. } = self;
+        let Self {
+            keep, circular, circular_in, trigger, trigger_on, before, after, hold_off, ..
+        } = self;
+        let Self { redundancy, new_member, .. } = self;
         let Self { clock_offset, clock_drift, quiet: _, .. } = self;
         RecordingOptions {
             source,
@@ -318,7 +339,12 @@ impl Args {
             reconnect,
             keep,
             circular,
+            circular_in,
             trigger,
+            trigger_on,
+            before,
+            after,
+            hold_off,
             redundancy,
             new_member,
             clock_offset,
@@ -341,7 +367,7 @@ fn parameters() -> String {
     let samples = parameters_of("udp://, file: or pattern:", SAMPLE_PARAMETERS);
     let target = |scheme, rows| parameters_of(scheme, rows).replace(" source,", ",");
     let mut all = vec![udp, panda, device::parameters(), samples];
-    all.push(target("--to npy:", SampleTarget::PARAMETERS));
+    all.push(target("--to npy: or zarr:", SampleTarget::PARAMETERS));
     #[cfg(feature = "hdf5")]
     all.push(target("--to drf:", SampleTarget::DIGITAL_RF));
     all.push(target("--to sigmf:", SampleTarget::SIGMF));

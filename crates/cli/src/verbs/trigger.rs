@@ -7,7 +7,7 @@ use anyhow::bail;
 use clap::Args as ClapArgs;
 use fullbore_core::name::ScanName;
 use fullbore_engine::recorder::Event;
-use fullbore_recording::circular::{Settled, TriggerRequest, exists, settle};
+use fullbore_recording::circular::{Settled, TriggerRequest, is_kept, settle};
 use fullbore_time::Tai;
 use serde::Serialize;
 
@@ -71,16 +71,20 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let (ring, scan) = (trigger.ring(), trigger.keep_as);
     let (done, is_there) = loop {
         let settled = settle(&roots, &ring).map_err(explained)?;
-        let is_there = exists(&roots, &scan).map_err(explained)?;
+        let is_there = is_kept(&roots, &scan).map_err(explained)?;
         match settled {
             Settled::Here(told) => {
                 told.iter().for_each(say);
                 break (true, is_there);
             }
-            Settled::Unsealed(piece) => {
+            Settled::Unsealed { piece, memory } => {
+                let members = memory.unwrap_or_default();
+                let members = members.iter().map(|it| it.display().to_string()).collect::<Vec<_>>();
+                let store = if members.is_empty() { "" } else { " --store " };
                 bail!(
-                    "{piece} is not sealed: its recorder died, and the trigger waits\n  `fullbore recover {piece}`, then \
-                     `fullbore trigger {ring} --name {}` completes it",
+                    "{piece} is not sealed: its recorder died, and the trigger waits\n  \
+                     `fullbore recover {piece}{store}{}`, then `fullbore trigger {ring} --name {}` completes it",
+                    members.join(","),
                     scan.scan
                 )
             }

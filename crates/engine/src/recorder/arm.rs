@@ -17,7 +17,7 @@ use fullbore_time::Tai;
 use super::check::{check, needs, refuse_twins};
 use super::config::RecordingConfig;
 use super::log::logged;
-use super::memory::{available_memory, pool_sizes, tell_of_it};
+use super::memory::{for_blocks, pool_sizes, tell_of_it};
 use super::scan::ActiveScan;
 use super::supervisor::Supervisor;
 use super::thread_placement::{ThreadPlacement, host_setup, judge_memory, raise_files, states};
@@ -38,7 +38,7 @@ impl Recorder {
         let tell: &mut EventHandler<'_> = &mut logged(tell);
         check(&config)?;
         let mut sinks = Sinks::open(&config.sinks, &needs(&config), tell)?;
-        tell_of_it(&config, available_memory(), tell)?;
+        tell_of_it(&config, for_blocks(&config), tell)?;
         raise_files(&config, sinks.writers(), tell);
         let places = ThreadPlacement::plan(&config, &targets_of(&sinks))?;
         let sources = open_sources(&config, &places, &sinks)?;
@@ -162,7 +162,7 @@ fn open_sources(
     places: &ThreadPlacement,
     sinks: &Sinks,
 ) -> Result<Vec<Box<dyn OpenSource>>, RecordError> {
-    let (sizes, numbers) = (pool_sizes(config, available_memory())?, config.numbers());
+    let (sizes, numbers) = (pool_sizes(config, for_blocks(config))?, config.numbers());
     let names = Arc::<StreamNames>::default();
     for source in &config.sources {
         // A stream that is discovered cannot take the name of another source.

@@ -40,6 +40,8 @@ pub struct RecordingConfig {
     pub pause: Option<Duration>,
     /// Block memory for all sources together.
     pub buffer: Option<ByteSize>,
+    /// Bytes of memory for the pieces of a circular recording, beside the block memory. Default: 0, they are on disks.
+    pub pieces_in_memory: u64,
     /// The number of capture threads; by default as many as suit the machine.
     pub capture_threads: Option<usize>,
     /// The affinity policy of capture threads and writers.
@@ -75,6 +77,7 @@ impl RecordingConfig {
             planned: Planned::default(),
             pause: None,
             buffer: None,
+            pieces_in_memory: 0,
             capture_threads: None,
             place: AffinityPolicy::Auto,
             priority: SchedulingPolicy::Auto,

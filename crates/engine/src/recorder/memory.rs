@@ -256,12 +256,18 @@ pub(super) fn tell_of_it(
     let requested = plan.buffer.is_some();
     let of_waiting = of_waiting(plan);
     let bytes = bytes.saturating_add(of_waiting);
-    tell(&Event::Memory(Memory { bytes, of_waiting, requested, rides_out_ms, sum }));
+    let pieces = plan.pieces_in_memory;
+    tell(&Event::Memory(Memory { bytes, of_waiting, pieces, requested, rides_out_ms, sum }));
     Ok(())
 }
 
+/// Returns the memory that blocks may take: pieces in memory grow while the recording runs.
+pub(super) fn for_blocks(plan: &RecordingConfig) -> u64 {
+    available_memory().saturating_sub(plan.pieces_in_memory)
+}
+
 /// Returns `MemAvailable`, or no limit if the kernel does not report it.
-pub(super) fn available_memory() -> u64 {
+pub fn available_memory() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());

@@ -37,4 +37,5 @@ pub use crate::source::packet_file;
 pub use crate::source::{PandaConfig, SourceConfig, WaitingInput, WaitingSource};
 pub use arm::Recorder;
 pub use config::{Limit, RecordingConfig};
-pub use preflight::{PreflightReport, free_bytes, preflight, slow_disks};
+pub use memory::available_memory;
+pub use preflight::{PreflightReport, free_bytes, planned_rate, preflight, slow_disks};

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::check::{check, needs};
 use super::config::RecordingConfig;
-use super::memory::{available_memory, pool_sizes};
+use super::memory::{for_blocks, pool_sizes};
 use crate::error::RecordError;
 use crate::event::EventHandler;
 use crate::sink::{Sinks, device_of, free_in_all};
@@ -24,21 +24,22 @@ pub fn preflight(plan: &RecordingConfig, tell: &mut EventHandler<'_>) -> Preflig
     let mut problems = Vec::new();
     problems.extend(check(plan).err());
     problems.extend(Sinks::open(&plan.sinks, &needs(plan), tell).err());
-    problems.extend(pool_sizes(plan, available_memory()).err());
+    problems.extend(pool_sizes(plan, for_blocks(plan)).err());
     // Everything is held together, because two sources may want the same port.
     let held: Vec<_> = plan.sources.iter().map(|source| source.preflight()).collect();
     problems.extend(held.into_iter().filter_map(Result::err));
-    PreflightReport { problems, rate: rate_of(plan) }
+    PreflightReport { problems, rate: planned_rate(plan) }
 }
 
 /// Returns a warning about disks that are slower than the sources, if neither block memory nor the pause behind the
 /// recording makes up for it.
 pub fn slow_disks(plan: &RecordingConfig) -> Option<String> {
-    super::memory::slow_disks(plan, available_memory())
+    super::memory::slow_disks(plan, for_blocks(plan))
 }
 
-/// Returns the bytes per second that a recording writes into all sinks, including redundancy.
-fn rate_of(plan: &RecordingConfig) -> Option<u64> {
+/// Returns the bytes per second that a recording writes into all sinks, including redundancy. `None` if a source does not
+/// state its rate.
+pub fn planned_rate(plan: &RecordingConfig) -> Option<u64> {
     let rates: Option<Vec<u64>> = plan.sources.iter().map(|source| source.rate()).collect();
     let rate = rates?.into_iter().fold(0, u64::saturating_add);
     let stores = plan.sinks.iter().filter_map(|sink| sink.store());

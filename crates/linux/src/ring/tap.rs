@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use fullbore_core::manifest::Format;
 use fullbore_core::name::{Name, ScanName};
+use fullbore_formats::samples::SampleLayout;
 
 use super::{Block, StreamRef};
 
@@ -55,6 +56,8 @@ pub struct TapStream {
     pub name: Name,
     /// The format of its frames.
     pub format: Format,
+    /// Its samples, as its endpoint describes them.
+    pub samples: Option<SampleLayout>,
 }
 
 /// The newest blocks of a stream.

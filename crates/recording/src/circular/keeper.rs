@@ -3,9 +3,10 @@
 //! One process at a time does so for a recording: it holds the lock `triggers/<recording>.lock` on the first member. While
 //! a recorder runs, that is its retention thread. Without one, [`settle`] completes the triggers that wait.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::PathBuf;
+use std::sync::mpsc::SyncSender;
 
 use fullbore_care::{join, remove, retention};
 use fullbore_core::hint::with_causes;
@@ -13,7 +14,7 @@ use fullbore_core::manifest::{Manifest, State};
 use fullbore_core::name::ScanName;
 use fullbore_core::retention::Retention;
 use fullbore_core::units::ByteSize;
-use fullbore_engine::recorder::Event;
+use fullbore_engine::recorder::{Event, free_bytes};
 use fullbore_linux::clock::Clock;
 use fullbore_store::catalogue::{self, ScanState};
 use fullbore_store::inventory::Inventory;
@@ -21,17 +22,23 @@ use fullbore_store::markers::{self, Moment};
 use fullbore_time::Tai;
 use uuid::Uuid;
 
-use super::RingName;
+use super::copier::{Copied, Copier};
+use super::fit::{Room, lacks};
+use super::lookout::{Condition, Found};
 use super::plan::{Piece, Window, chains, excess};
 use super::source::{Listeners, SourceError, TriggerSource};
 use super::trigger::{Trigger, directory_of, list};
+use super::{RingName, memory};
 
 /// The keeper of one circular recording.
 #[derive(Debug)]
 pub struct Keeper {
+    /// The members of the store: triggers and what they keep.
     roots: Vec<PathBuf>,
     ring: RingName,
     limit: Option<Retention>,
+    /// Where pieces are, if that is not the store.
+    memory: Option<Memory>,
     listeners: Listeners,
     /// Held while this process is the one that changes the pieces.
     lock: Option<File>,
@@ -42,6 +49,22 @@ pub struct Keeper {
     /// Pieces whose markers were read when they were sealed, and may have got one since.
     fresh: Vec<ScanName>,
     said: BTreeSet<String>,
+    /// Pieces that were sealed by this recorder.
+    sealed: u64,
+}
+
+/// Pieces in memory.
+#[derive(Debug)]
+struct Memory {
+    /// The members in memory.
+    roots: Vec<PathBuf>,
+    /// The most bytes of pieces and of kept scans. None without a recorder.
+    most: Option<u64>,
+    /// Kept scans that are not in the store yet, and their bytes.
+    waiting: BTreeMap<ScanName, u64>,
+    copier: Option<Copier>,
+    /// True if a kept scan could not be copied.
+    failed: bool,
 }
 
 /// The result of [`settle`].
@@ -52,7 +75,12 @@ pub enum Settled {
     /// The triggers that could be completed are; these are the messages.
     Here(Vec<Event>),
     /// A piece is not sealed, because its recorder died.
-    Unsealed(String),
+    Unsealed {
+        /// The piece.
+        piece: String,
+        /// Its members, if it is in memory.
+        memory: Option<Vec<PathBuf>>,
+    },
 }
 
 /// The circular recordings of a store, by their pieces.
@@ -63,7 +91,8 @@ pub enum Settled {
 pub fn rings(roots: &[PathBuf]) -> Result<BTreeSet<RingName>, catalogue::Error> {
     let entries = catalogue::list(roots)?.entries;
     let names = entries.iter().filter_map(|it| it.name.parse().ok());
-    Ok(names.filter_map(|it| RingName::of_piece(&it)).collect())
+    let on_disks = names.filter_map(|it| RingName::of_piece(&it));
+    Ok(on_disks.chain(memory::rings(roots)).collect())
 }
 
 /// Completes the triggers of a recording that has no recorder, with the pieces that are there.
@@ -77,10 +106,20 @@ pub fn settle(roots: &[PathBuf], ring: &RingName) -> Result<Settled, catalogue::
     if !keeper.take_lock() {
         return Ok(Settled::Recorder);
     }
+    if let Some(pieces) = memory::existing(roots, ring) {
+        keeper.memory = Some(Memory::new(pieces, None));
+    }
     match keeper.load()? {
         Some((ScanState::Recording, _)) => Ok(Settled::Recorder),
-        Some((_, name)) => Ok(Settled::Unsealed(name)),
-        None => Ok(Settled::Here(keeper.complete(true))),
+        Some((_, piece)) => {
+            let memory = keeper.memory.map(|memory| memory.roots);
+            Ok(Settled::Unsealed { piece, memory })
+        }
+        None => {
+            let mut told = keeper.complete(true);
+            told.extend(keeper.copied(true));
+            Ok(Settled::Here(told))
+        }
     }
 }
 
@@ -107,13 +146,48 @@ impl Keeper {
     ) -> Self {
         let (pieces, fresh) = (Vec::new(), Vec::new());
         let (markers, said) = (BTreeSet::new(), BTreeSet::new());
-        Self { roots, ring, limit, listeners, lock: None, pieces, markers, fresh, said }
+        let (memory, lock) = (None, None);
+        Self {
+            roots,
+            ring,
+            limit,
+            memory,
+            listeners,
+            lock,
+            pieces,
+            markers,
+            fresh,
+            said,
+            sealed: 0,
+        }
+    }
+
+    /// The room that the recording needs on the disks, if it is there.
+    pub(crate) fn room_on_disks(&self) -> Option<Room> {
+        let (roots, ring) = (self.roots.clone(), self.ring.clone());
+        self.limit.filter(|_| self.memory.is_none()).map(|limit| Room { roots, ring, limit })
+    }
+
+    /// The same, with the pieces on these members in memory, which hold at most this many bytes.
+    pub fn in_memory(self, roots: Vec<PathBuf>, most: u64) -> Self {
+        Self { memory: Some(Memory::new(roots, Some(most))), ..self }
+    }
+
+    /// The members that the pieces are on.
+    fn pieces_on(&self) -> &[PathBuf] {
+        self.memory.as_ref().map_or(&self.roots, |memory| &memory.roots)
+    }
+
+    /// The conditions on samples that trigger, and where to put what fulfils them.
+    pub(crate) fn conditions(&mut self) -> Option<(Vec<Condition>, SyncSender<Found>)> {
+        self.listeners.conditions()
     }
 
     /// Takes a piece that the recorder has sealed.
     pub fn sealed(&mut self, manifest: &Manifest) {
         if RingName::of_piece(&manifest.scan).as_ref() == Some(&self.ring) {
             self.add(manifest);
+            self.sealed += 1;
             self.fresh.push(manifest.scan.clone());
         }
     }
@@ -130,15 +204,28 @@ impl Keeper {
             // A store without scans cannot be listed yet.
             let _ = self.load();
         }
-        let mut new = self.listeners.read(&self.ring, now);
+        let (roots, ring) = (&self.roots, &self.ring);
+        let waits = |trigger: &Trigger| list(roots, ring).iter().any(|it| it.uuid == trigger.uuid);
+        let mut new = self.listeners.read(ring, now, &waits);
         new.extend(self.of_markers());
         for trigger in new {
             if let Err(error) = trigger.put(&self.roots) {
                 told.extend(self.warn(format!("{}: {}", self.ring, with_causes(&error))));
             }
         }
+        told.extend(self.judge_rate());
+        told.extend(self.make_room());
         told.extend(self.complete(ended));
+        told.extend(self.copied(ended));
         told.extend(self.remove_oldest(now));
+        if ended && let Some(memory) = self.memory.as_ref().filter(|memory| !memory.failed) {
+            let removed = super::memory::remove(&self.roots, &self.ring);
+            if let Err(error) = removed {
+                let place = memory.roots[0].display();
+                let text = format!("{}: removing its pieces from {place}: {error}", self.ring);
+                told.push(Event::Warning { text });
+            }
+        }
         told
     }
 
@@ -162,8 +249,15 @@ impl Keeper {
     /// Finds the sealed pieces of earlier recorders. Returns the state and the name of a piece that is not sealed.
     fn load(&mut self) -> Result<Option<(ScanState, String)>, catalogue::Error> {
         let mut open = None;
-        for entry in catalogue::list(&self.roots)?.entries {
+        for entry in catalogue::list(self.pieces_on())?.entries {
             let Ok(name) = entry.name.parse::<ScanName>() else { continue };
+            if let Some(memory) = &mut self.memory
+                && RingName::of_piece(&name).is_none()
+            {
+                // A recorder that died had kept it, and not copied yet.
+                memory.waiting.insert(name, 0);
+                continue;
+            }
             if RingName::of_piece(&name).as_ref() != Some(&self.ring) || entry.protected {
                 continue;
             }
@@ -171,13 +265,17 @@ impl Keeper {
                 open = Some((entry.state, entry.name));
                 continue;
             }
-            let Ok(inventory) = Inventory::take(&self.roots, &name) else { continue };
+            let Ok(inventory) = Inventory::take(self.pieces_on(), &name) else { continue };
             match inventory.manifest.state {
                 State::Sealed => self.markers.extend(inventory.markers.iter().map(|it| it.uuid)),
                 // Its recorder died before it could see the markers.
                 State::Aborted | State::Recovered | State::Recording => self.fresh.push(name),
             }
             self.add(&inventory.manifest);
+        }
+        if let Some(memory) = &mut self.memory {
+            let names: Vec<ScanName> = memory.waiting.keys().cloned().collect();
+            names.into_iter().for_each(|name| memory.copy(name, &self.roots));
         }
         Ok(open)
     }
@@ -200,7 +298,7 @@ impl Keeper {
         if !self.listeners.listen_to_markers() {
             return Vec::new();
         }
-        let inventories = fresh.iter().filter_map(|it| Inventory::take(&self.roots, it).ok());
+        let inventories = fresh.iter().filter_map(|it| Inventory::take(self.pieces_on(), it).ok());
         let found: Vec<_> = inventories.flat_map(|it| it.markers).collect();
         let new = found.iter().filter(|it| self.markers.insert(it.uuid));
         new.filter_map(|marker| self.listeners.of_marker(&self.ring, marker)).collect()
@@ -244,12 +342,13 @@ impl Keeper {
         name: &ScanName,
         uuid: Uuid,
     ) -> Result<Manifest, join::Error> {
-        match join::join(&self.roots, names, name, uuid) {
+        let roots = self.pieces_on();
+        match join::join(roots, names, name, uuid) {
             Err(join::Error::Taken { .. }) => {
                 let text = format!("{}-{}", name.scan, &uuid.simple().to_string()[24..]);
                 let scan = text.parse().unwrap_or_else(|_| name.scan.clone());
                 let other = ScanName { session: name.session.clone(), scan };
-                join::join(&self.roots, names, &other, uuid)
+                join::join(roots, names, &other, uuid)
             }
             joined => joined,
         }
@@ -268,7 +367,12 @@ impl Keeper {
         if (from..=to).contains(&trigger.at) {
             let (moment, note) = (Moment::Time(trigger.at), trigger.text.clone());
             // The scan is whole without its marker.
-            let _ = markers::set(&self.roots, scan, moment, note);
+            let _ = markers::set(self.pieces_on(), scan, moment, note);
+        }
+        if let Some(memory) = &mut self.memory {
+            memory.waiting.insert(scan.clone(), bytes.0);
+            memory.copy(scan.clone(), &self.roots);
+            text += "; it is being written to the store";
         }
         Event::Note { text }
     }
@@ -276,8 +380,11 @@ impl Keeper {
     /// Protects the pieces of a trigger that cannot be joined, so that they stay as scans of their own.
     fn protect(&mut self, name: &ScanName, names: &[ScanName], error: &join::Error) -> Vec<Event> {
         self.pieces.retain(|piece| !names.contains(&piece.name));
+        if let Some(memory) = &mut self.memory {
+            memory.failed = true;
+        }
         let failed = names.iter().filter_map(|piece| {
-            let error = retention::protect(&self.roots, piece, true).err()?;
+            let error = retention::protect(self.pieces_on(), piece, true).err()?;
             Some(Event::Warning { text: format!("{piece} is not protected: {error}") })
         });
         let listed = names.iter().map(ScanName::to_string).collect::<Vec<_>>().join(", ");
@@ -291,11 +398,17 @@ impl Keeper {
         let Some(limit) = self.limit else { return Vec::new() };
         let waiting = list(&self.roots, &self.ring);
         let windows: Vec<Window> = waiting.iter().map(Trigger::window).collect();
-        let go = excess(&self.pieces, limit, &windows, now);
+        let mut go = excess(&self.pieces, limit, &windows, now);
+        if let Some(room) = self.room() {
+            let room = Retention::Size(ByteSize(room));
+            go.extend(excess(&self.pieces, room, &windows, now));
+            go.sort_unstable();
+            go.dedup();
+        }
         let names: Vec<ScanName> = go.iter().map(|&it| self.pieces[it].name.clone()).collect();
         let mut told = Vec::new();
         for name in names {
-            match remove::remove(&self.roots, &name) {
+            match remove::remove(self.pieces_on(), &name) {
                 Ok(_) | Err(remove::Error::Protected { .. }) => {
                     self.pieces.retain(|piece| piece.name != name);
                 }
@@ -308,11 +421,101 @@ impl Keeper {
         told
     }
 
+    /// Warns once if the disks do not hold the recording at the rate of a piece. The first piece may have begun late.
+    fn judge_rate(&mut self) -> Option<Event> {
+        let (Some(Retention::Age(length)), None) = (self.limit, &self.memory) else { return None };
+        let piece = self.pieces.last().filter(|_| self.sealed == 2)?;
+        self.sealed += 1;
+        let ns = piece.stopped.since(piece.armed).max(1).unsigned_abs();
+        let rate = u128::from(piece.bytes) * 1_000_000_000 / u128::from(ns);
+        let pieces: u64 = self.pieces.iter().map(|piece| piece.bytes).sum();
+        let room = free_bytes(&self.roots).saturating_add(pieces);
+        let rate = u64::try_from(rate).unwrap_or(u64::MAX);
+        lacks(length, rate, room).map(|text| Event::Warning { text })
+    }
+
+    /// The bytes that sealed pieces may have in memory: what kept scans, the piece that is being recorded, and the next
+    /// one leave.
+    fn room(&self) -> Option<u64> {
+        let memory = self.memory.as_ref()?;
+        let largest = self.pieces.iter().map(|piece| piece.bytes).max().unwrap_or(0);
+        let waiting: u64 = memory.waiting.values().sum();
+        Some(memory.most?.saturating_sub(waiting.saturating_add(largest.saturating_mul(3))))
+    }
+
+    /// Ends the triggers early that cover more than the memory has, so that it does not overflow.
+    fn make_room(&mut self) -> Vec<Event> {
+        let Some(room) = self.room() else { return Vec::new() };
+        let mut told = Vec::new();
+        for trigger in list(&self.roots, &self.ring) {
+            let Some(range) = trigger.window().pieces(&self.pieces, true) else { continue };
+            let bytes: u64 = self.pieces[range.clone()].iter().map(|piece| piece.bytes).sum();
+            if bytes <= room {
+                continue;
+            }
+            let text = format!(
+                "{}: the memory is full before the end of the trigger, so it keeps only what came until now",
+                trigger.keep_as
+            );
+            told.push(Event::Warning { text });
+            told.extend(self.keep(&trigger, range));
+            trigger.remove(&self.roots);
+        }
+        told
+    }
+
+    /// Tells which kept scans are in the store. With `wait`, all are.
+    fn copied(&mut self, wait: bool) -> Vec<Event> {
+        let Some(memory) = &mut self.memory else { return Vec::new() };
+        let done = match memory.copier.take() {
+            Some(copier) if wait => copier.finish(),
+            copier => {
+                memory.copier = copier;
+                memory.copier.as_ref().map(Copier::done).unwrap_or_default()
+            }
+        };
+        let told = done.into_iter().map(|Copied { scan, copied }| {
+            memory.waiting.remove(&scan);
+            match copied {
+                Ok(bytes) => {
+                    Event::Note { text: format!("{scan}: {} are in the store", ByteSize(bytes)) }
+                }
+                Err(why) => {
+                    memory.failed = true;
+                    let places = memory.roots.iter().map(|it| it.display().to_string());
+                    let places = places.collect::<Vec<_>>().join(",");
+                    let text =
+                        format!("{scan} is not written to the store: {why}; it stays in {places}");
+                    Event::Warning { text }
+                }
+            }
+        });
+        told.collect()
+    }
+
     /// A warning, once.
     fn warn(&mut self, text: String) -> Vec<Event> {
         match self.said.insert(text.clone()) {
             true => vec![Event::Warning { text }],
             false => Vec::new(),
+        }
+    }
+}
+
+impl Memory {
+    fn new(roots: Vec<PathBuf>, most: Option<u64>) -> Self {
+        Self { roots, most, waiting: BTreeMap::new(), copier: None, failed: false }
+    }
+
+    /// Lets a kept scan be copied to the store.
+    fn copy(&mut self, scan: ScanName, store: &[PathBuf]) {
+        if self.copier.is_none() {
+            // Without the thread, it stays in memory and is found there.
+            self.copier = Copier::start(self.roots.clone(), store.to_vec()).ok();
+        }
+        match &self.copier {
+            Some(copier) => copier.add(scan),
+            None => self.failed = true,
         }
     }
 }

@@ -17,12 +17,19 @@
 //! | part | |
 //! |---|---|
 //! | `plan` | which pieces a trigger covers, and which pieces go: pure |
+//! | `fit` | whether the disks hold the recording |
 //! | `trigger` | the files of triggers |
 //! | [`TriggerRequest`] | a trigger as a user asks for it |
-//! | `source` | triggers from packets and markers |
+//! | `source` | triggers from packets, markers and samples |
+//! | `lookout` | the thread that looks for conditions in the samples |
 //! | [`Keeper`] | joins and removes pieces |
+//! | [`InMemory`] | pieces in memory, and `copier` writes what triggers keep of them to the store |
 
+mod copier;
+pub(crate) mod fit;
 mod keeper;
+pub(crate) mod lookout;
+mod memory;
 mod plan;
 mod request;
 mod source;
@@ -36,8 +43,10 @@ use fullbore_core::retention::Retention;
 use fullbore_time::Tai;
 
 pub use keeper::{Keeper, Settled, rings, settle};
-pub use request::{RequestError, TriggerRequest, exists};
-pub use source::{SourceError, TriggerSource};
+pub use memory::{InMemory, InMemoryError, MemoryError};
+pub(crate) use memory::{make as make_in_memory, roots as roots_in_memory};
+pub use request::{RequestError, TriggerRequest, exists, is_kept};
+pub use source::{HOLD_OFF, SourceError, TriggerSource, TriggerTimes};
 pub use trigger::{Trigger, TriggerError};
 
 /// The shortest piece. A cut waits up to 300 ms for the next block of each stream.

@@ -8,7 +8,7 @@ use fullbore_core::hint::Hint;
 use fullbore_core::marker::{self, Text};
 use fullbore_core::name::{self, ScanName};
 use fullbore_linux::clock::Clock;
-use fullbore_store::catalogue;
+use fullbore_store::catalogue::{self, ScanState};
 use fullbore_time::Tai;
 
 use super::RingName;
@@ -147,6 +147,18 @@ impl TriggerRequest {
 pub fn exists(roots: &[PathBuf], scan: &ScanName) -> Result<bool, catalogue::Error> {
     let name = scan.to_string();
     Ok(catalogue::list(roots)?.entries.iter().any(|entry| entry.name == name))
+}
+
+/// True if the store has a sealed scan of this name.
+///
+/// # Errors
+///
+/// The store cannot be listed.
+pub fn is_kept(roots: &[PathBuf], scan: &ScanName) -> Result<bool, catalogue::Error> {
+    let name = scan.to_string();
+    let is_open = |state| matches!(state, ScanState::Recording | ScanState::Unsealed);
+    let entries = catalogue::list(roots)?.entries;
+    Ok(entries.iter().any(|entry| entry.name == name && !is_open(entry.state)))
 }
 
 #[cfg(test)]

@@ -1,18 +1,22 @@
-//! Triggers from outside: a datagram to a port, or a marker that a user sets on the recording.
+//! Sources of triggers: a datagram to a port, a marker that a user sets on the recording, or a condition on its samples.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::UdpSocket;
 use std::str::FromStr;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
+use fullbore_analysis::content::query::{Query, QueryError};
+use fullbore_analysis::trigger::hold::HoldTimes;
 use fullbore_core::endpoint::{self, Endpoint};
 use fullbore_core::hint::Hint;
 use fullbore_core::marker::Text;
 use fullbore_time::Tai;
 
 use super::RingName;
+use super::lookout::{Condition, Found};
 use super::trigger::Trigger;
 use crate::options::value::parse_duration;
 
@@ -29,8 +33,14 @@ const MOST_DATAGRAMS: usize = 1000;
 /// a file each time.
 const SPARE_NS: i64 = 1_000_000_000;
 
-/// A source of triggers: `udp://HOST:PORT`, or `marker:`, with `before` and `after`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The time without its condition after which another trigger can begin, if none is given.
+pub const HOLD_OFF: Duration = Duration::from_secs(1);
+
+/// Triggers of conditions that wait for the keeper. The thread that finds them waits for room.
+const MOST_FOUND: usize = 1000;
+
+/// A source of triggers: `udp://HOST:PORT` or `marker:` with `before` and `after`, or a condition on samples.
+#[derive(Clone, Debug, PartialEq)]
 pub struct TriggerSource {
     text: String,
     kind: Kind,
@@ -38,12 +48,29 @@ pub struct TriggerSource {
     after: Duration,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 enum Kind {
     /// Each datagram to this address triggers.
     Udp { host: String, port: u16 },
     /// Each marker that is set on a piece triggers.
     Marker,
+    /// Samples that fulfil a condition trigger.
+    Samples { query: Query, hold: HoldTimes },
+}
+
+/// Times of triggers that do not have their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TriggerTimes {
+    /// The time before a trigger that is kept.
+    pub before: Duration,
+    /// The time after it.
+    pub after: Duration,
+}
+
+impl Default for TriggerTimes {
+    fn default() -> Self {
+        Self { before: BEFORE, after: AFTER }
+    }
 }
 
 /// A text that is no source of triggers, or a source that cannot be opened.
@@ -69,6 +96,9 @@ pub enum SourceError {
         /// The reason.
         why: String,
     },
+    /// The text is no condition on samples.
+    #[error(transparent)]
+    Condition(#[from] QueryError),
     /// The port cannot be opened.
     #[error("{text}: opening the port: {source}")]
     Open {
@@ -87,6 +117,9 @@ impl Hint for SourceError {
                 Some("write udp://127.0.0.1:5000?before=10s&after=5s, or marker:?before=10s".into())
             }
             Self::Parameter { .. } => Some("parameters are before and after".into()),
+            Self::Condition(_) => Some(
+                "write for example 'power(ch3) > -20 dB for 10 ms', or 'level(any) > 12000'".into(),
+            ),
             Self::Open { .. } => {
                 Some("is the port in use, or the address not of this host?".into())
             }
@@ -98,6 +131,17 @@ impl FromStr for TriggerSource {
     type Err = SourceError;
 
     fn from_str(text: &str) -> Result<Self, SourceError> {
+        Self::endpoint(text, TriggerTimes::default())
+    }
+}
+
+impl TriggerSource {
+    /// A port or markers. `times` are those that the text does not state.
+    ///
+    /// # Errors
+    ///
+    /// The text is no source of triggers.
+    pub fn endpoint(text: &str, times: TriggerTimes) -> Result<Self, SourceError> {
         let Endpoint { scheme, authority, path, parameters } = text.parse()?;
         let kind = || SourceError::Kind { text: text.to_owned() };
         let place = authority.map(|it| (it.host, it.ports));
@@ -108,7 +152,8 @@ impl FromStr for TriggerSource {
             }
             _ => return Err(kind()),
         };
-        let mut source = Self { text: text.to_owned(), kind, before: BEFORE, after: AFTER };
+        let TriggerTimes { before, after } = times;
+        let mut source = Self { text: text.to_owned(), kind, before, after };
         for (name, value) in parameters {
             let bad = |why: String| {
                 let (text, name) = (text.to_owned(), name.clone());
@@ -122,6 +167,25 @@ impl FromStr for TriggerSource {
             }
         }
         Ok(source)
+    }
+
+    /// A condition on samples. A trigger lasts while the condition is fulfilled, at most this long, and another one begins
+    /// when it was not fulfilled for the time `hold_off`.
+    ///
+    /// # Errors
+    ///
+    /// The text is no condition.
+    pub fn samples(
+        text: &str,
+        times: TriggerTimes,
+        hold_off: Duration,
+        longest: Duration,
+    ) -> Result<Self, SourceError> {
+        let query = Query::of_samples(text)?;
+        let hold = HoldTimes { off_ns: ns(hold_off), longest_ns: ns(longest) };
+        let TriggerTimes { before, after } = times;
+        let kind = Kind::Samples { query, hold };
+        Ok(Self { text: text.to_owned(), kind, before, after })
     }
 }
 
@@ -153,6 +217,11 @@ pub(super) fn ns(time: Duration) -> i64 {
 pub(crate) struct Listeners {
     ports: Vec<Port>,
     marker: Option<TriggerSource>,
+    /// The conditions, and the latest trigger of each.
+    conditions: Vec<(TriggerSource, Option<Trigger>)>,
+    found: Receiver<Found>,
+    /// Where the thread that looks at samples puts what it finds, until it has started.
+    finds: Option<SyncSender<Found>>,
 }
 
 /// A port, and the trigger of its latest datagram.
@@ -163,6 +232,14 @@ struct Port {
     latest: Option<Trigger>,
 }
 
+/// A moment that triggers.
+struct Moment {
+    at: Tai,
+    note: String,
+    /// False if it extends a trigger whatever its end is.
+    begins: bool,
+}
+
 impl Listeners {
     /// Opens all ports.
     ///
@@ -170,13 +247,23 @@ impl Listeners {
     ///
     /// A port cannot be opened.
     pub fn open(sources: &[TriggerSource]) -> Result<Self, SourceError> {
-        let mut listeners = Self { ports: Vec::new(), marker: None };
+        let (finds, found) = sync_channel(MOST_FOUND);
+        let (ports, conditions, finds) = (Vec::new(), Vec::new(), Some(finds));
+        let mut listeners = Self { ports, marker: None, conditions, found, finds };
         for source in sources {
-            let Kind::Udp { host, port } = &source.kind else {
-                listeners.marker = Some(source.clone());
-                continue;
+            let (host, port) = match &source.kind {
+                Kind::Udp { host, port } => (host, port),
+                Kind::Marker => {
+                    listeners.marker = Some(source.clone());
+                    continue;
+                }
+                Kind::Samples { .. } => {
+                    listeners.conditions.push((source.clone(), None));
+                    continue;
+                }
             };
-            let host = if host.is_empty() { "0.0.0.0" } else { host.as_str() };
+            // Other hosts can trigger only if an address of this host is named.
+            let host = if host.is_empty() { "127.0.0.1" } else { host.as_str() };
             let open = || -> io::Result<UdpSocket> {
                 let socket = UdpSocket::bind((host, *port))?;
                 socket.set_nonblocking(true)?;
@@ -194,10 +281,40 @@ impl Listeners {
         self.marker.is_some()
     }
 
-    /// Reads what has arrived by `now`. A trigger for each port with datagrams: a new one, or the one before with a later
-    /// end, if that has not passed. None if the one before keeps enough.
-    pub fn read(&mut self, ring: &RingName, now: Tai) -> Vec<Trigger> {
-        self.ports.iter_mut().filter_map(|port| port.read(ring, now)).collect()
+    /// The conditions, and where to put what fulfils them; empty if there are none, and at the second call.
+    pub fn conditions(&mut self) -> Option<(Vec<Condition>, SyncSender<Found>)> {
+        let of = |(source, _): &(TriggerSource, _)| match &source.kind {
+            Kind::Samples { query, hold } => {
+                Some(Condition { text: source.text.clone(), query: query.clone(), hold: *hold })
+            }
+            Kind::Udp { .. } | Kind::Marker => None,
+        };
+        let conditions: Vec<Condition> = self.conditions.iter().filter_map(of).collect();
+        let finds = self.finds.take()?;
+        (!conditions.is_empty()).then_some((conditions, finds))
+    }
+
+    /// Reads what has arrived by `now`. New triggers, and those before with a later end, if they still wait. None if the
+    /// one before keeps enough.
+    pub fn read(
+        &mut self,
+        ring: &RingName,
+        now: Tai,
+        waits: &dyn Fn(&Trigger) -> bool,
+    ) -> Vec<Trigger> {
+        let of_ports = self.ports.iter_mut().filter_map(|port| port.read(ring, now, waits));
+        let mut triggers: Vec<Trigger> = of_ports.collect();
+        for Found { condition, begins, at, note } in self.found.try_iter() {
+            let Some((source, latest)) = self.conditions.get_mut(condition) else { continue };
+            let moment = Moment { at, note, begins };
+            // A trigger of this call is not on the disks yet.
+            let waits = |it: &Trigger| triggers.iter().any(|new| new.uuid == it.uuid) || waits(it);
+            if let Some(trigger) = source.trigger(ring, moment, latest, &waits) {
+                triggers.retain(|earlier| earlier.uuid != trigger.uuid);
+                triggers.push(trigger);
+            }
+        }
+        triggers
     }
 
     /// The trigger of a marker. Its identity is that of the marker, so a marker triggers once.
@@ -215,7 +332,12 @@ impl Listeners {
 }
 
 impl Port {
-    fn read(&mut self, ring: &RingName, now: Tai) -> Option<Trigger> {
+    fn read(
+        &mut self,
+        ring: &RingName,
+        now: Tai,
+        waits: &dyn Fn(&Trigger) -> bool,
+    ) -> Option<Trigger> {
         let mut buffer = [0; 512];
         let mut first: Option<String> = None;
         for _ in 0..MOST_DATAGRAMS {
@@ -229,20 +351,35 @@ impl Port {
                 Err(_) => break,
             }
         }
-        let note = first?;
-        let (from, to) = self.source.window(now);
-        let trigger = match self.latest.take().filter(|latest| now <= latest.to) {
-            Some(latest) if to <= latest.to => {
-                self.latest = Some(latest);
+        let moment = Moment { at: now, note: first?, begins: true };
+        self.source.trigger(ring, moment, &mut self.latest, waits)
+    }
+}
+
+impl TriggerSource {
+    /// The trigger of a moment: a new one, or the latest with a later end, if it still waits. `None` if that keeps enough.
+    fn trigger(
+        &self,
+        ring: &RingName,
+        moment: Moment,
+        latest: &mut Option<Trigger>,
+        waits: &dyn Fn(&Trigger) -> bool,
+    ) -> Option<Trigger> {
+        let Moment { at, note, begins } = moment;
+        let (from, to) = self.window(at);
+        let is_of_it = |latest: &Trigger| at <= latest.to || !begins;
+        let trigger = match latest.take().filter(|latest| is_of_it(latest)) {
+            Some(before) if to <= before.to => {
+                *latest = Some(before);
                 return None;
             }
-            Some(latest) => Trigger { to: to.plus_ns(SPARE_NS), ..latest },
-            None => {
+            Some(before) if waits(&before) => Trigger { to: to.plus_ns(SPARE_NS), ..before },
+            _ => {
                 let text = Text::from(note.trim().to_owned());
-                Trigger::new(ring, now, (from, to), ring.kept(now).ok()?, text)
+                Trigger::new(ring, at, (from, to), ring.kept(at).ok()?, text)
             }
         };
-        self.latest = Some(trigger.clone());
+        *latest = Some(trigger.clone());
         Some(trigger)
     }
 }
@@ -277,13 +414,15 @@ mod tests {
         let one = source(&format!("udp://127.0.0.1:{free}?before=1s&after=2s")).unwrap();
         let mut listeners = Listeners::open(&[one]).unwrap();
         let to = listeners.ports[0].socket.local_addr().unwrap();
+        let of_this_host = Listeners::open(&[source("udp://:0").unwrap()]).unwrap();
+        assert!(of_this_host.ports[0].socket.local_addr().unwrap().ip().is_loopback());
         let ring = RingName("s_a".parse().unwrap());
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
         let second = 1_000_000_000;
         let at = |seconds: i64| Tai(1_000_000 * second + seconds * second);
         let mut read_any = |seconds| {
             sender.send_to(b"burst\n", to).unwrap();
-            listeners.read(&ring, at(seconds)).pop()
+            listeners.read(&ring, at(seconds), &|_| true).pop()
         };
         let first = read_any(0).unwrap();
         assert_eq!((first.from, first.to), (at(-1), at(2)));
@@ -293,6 +432,41 @@ mod tests {
         assert_eq!(read_any(2), None, "it keeps enough");
         let third = read_any(10).unwrap();
         assert_ne!(third.uuid, first.uuid);
-        assert!(listeners.read(&ring, at(11)).is_empty(), "nothing arrived");
+        assert!(listeners.read(&ring, at(11), &|_| true).is_empty(), "nothing arrived");
+    }
+    #[test]
+    fn a_condition_that_lasts_extends_its_trigger_while_that_waits() {
+        let times = TriggerTimes { before: Duration::from_secs(1), after: Duration::ZERO };
+        let (off, longest) = (Duration::from_secs(1), Duration::from_secs(60));
+        let source = TriggerSource::samples("level(any) > 1", times, off, longest).unwrap();
+        assert!(TriggerSource::samples("burst(any) > 1", times, off, longest).is_err());
+        let mut listeners = Listeners::open(&[source]).unwrap();
+        let (conditions, finds) = listeners.conditions().unwrap();
+        assert_eq!(conditions[0].text, "level(any) > 1");
+        assert!(listeners.conditions().is_none());
+        let ring = RingName("s_a".parse().unwrap());
+        let at = |ms: i64| Tai(1_000_000_000_000_000 + ms * 1_000_000);
+        let mut read = |begins, ms, waits| {
+            let note = "loud".to_owned();
+            finds.send(Found { condition: 0, begins, at: at(ms), note }).unwrap();
+            listeners.read(&ring, at(0), &|_| waits).pop()
+        };
+        let first = read(true, 0, true).unwrap();
+        assert_eq!((first.from, first.to, first.at), (at(-1000), at(0), at(0)));
+        let second = read(false, 10, true).unwrap();
+        assert_eq!((second.uuid, second.to), (first.uuid, at(1010)));
+        assert_eq!(read(false, 1000, true), None);
+        let third = read(false, 1500, false).unwrap();
+        assert_ne!(third.uuid, first.uuid, "the one before is complete");
+        assert_eq!((third.from, third.to), (at(500), at(1500)));
+        assert_ne!(read(true, 3000, true).unwrap().uuid, third.uuid);
+        // What begins and lasts in one call is one trigger.
+        for (begins, ms) in [(true, 9000), (false, 9010), (false, 9020)] {
+            let note = "loud".to_owned();
+            finds.send(Found { condition: 0, begins, at: at(ms), note }).unwrap();
+        }
+        let together = listeners.read(&ring, at(0), &|_| false);
+        assert_eq!(together.len(), 1);
+        assert_eq!((together[0].from, together[0].to), (at(8000), at(10_010)));
     }
 }

@@ -176,10 +176,13 @@ pub enum OptionError {
     Store(#[from] crate::store::StoreError),
     /// A source of triggers cannot be used.
     #[error("--trigger: {0}")]
-    Trigger(#[from] crate::circular::SourceError),
+    Trigger(#[source] crate::circular::SourceError),
+    /// A condition on samples cannot be used.
+    #[error("--trigger-on: {0}")]
+    TriggerOn(#[source] crate::circular::SourceError),
     /// A trigger would keep more than the recording holds.
     #[error(
-        "--trigger {text}: it keeps more before a trigger than --circular {} holds",
+        "`{text}` keeps more before a trigger than --circular {} holds",
         humantime::format_duration(*length)
     )]
     TriggerBeforeBegin {
@@ -188,6 +191,12 @@ pub enum OptionError {
         /// The length of the recording.
         length: Duration,
     },
+    /// The pieces of a circular recording cannot be in memory.
+    #[error("--circular-in: {0}")]
+    Memory(#[source] crate::circular::MemoryError),
+    /// A member of the store cannot be used.
+    #[error(transparent)]
+    Member(#[from] fullbore_store::MemberError),
     /// The thread that removes old scans cannot start.
     #[error("starting the retention thread: {0}")]
     Retention(#[source] std::io::Error),
@@ -205,7 +214,8 @@ impl Hint for OptionError {
             Self::Endpoint { source, .. } | Self::Container(source) => source.hint(),
             Self::Samples { source, .. } => source.hint(),
             Self::Store(error) => error.hint(),
-            Self::Trigger(error) => error.hint(),
+            Self::Memory(error) => error.hint(),
+            Self::Trigger(error) | Self::TriggerOn(error) => error.hint(),
             _ => None,
         }
     }

@@ -4,11 +4,24 @@ use super::RecordingOptions;
 
 /// The groups of options that belong together, because they say the same thing or only have a meaning together. If an
 /// option of the upper layer excludes a group, all of it is left out of the lower layer.
-const STORE: &[&str] =
-    &["store", "chunk", "keep", "circular", "trigger", "redundancy", "new-member"];
+const STORE: &[&str] = &[
+    "store",
+    "chunk",
+    "keep",
+    "circular",
+    "circular-in",
+    "trigger",
+    "trigger-on",
+    "before",
+    "after",
+    "hold-off",
+    "redundancy",
+    "new-member",
+];
 const TARGET: &[&str] = &["to", "overwrite", "flush"];
 const SCHEDULE: &[&str] = &["schedule", "station", "lead"];
-const CIRCULAR: &[&str] = &["circular", "trigger"];
+const CIRCULAR: &[&str] =
+    &["circular", "circular-in", "trigger", "trigger-on", "before", "after", "hold-off"];
 const OF_SERIES: &[&str] = &["keep", "redundancy", "scans", "duration", "bytes", "until"];
 const SINGLE: &[&str] = &["scan", "scans", "start", "duration", "bytes", "until"];
 
@@ -80,7 +93,9 @@ fields! {
     session "session" scan "scan" schedule "schedule" station "station" lead "lead"
     scans "scans" start "start" duration "duration" bytes "bytes" until "until"
     buffer "buffer" chunk "chunk" capture_threads "capture-threads" cpus "cpus" place "place"
-    priority "priority" sync "sync" arm "arm" reconnect "reconnect" keep "keep" circular "circular" trigger "trigger"
+    priority "priority" sync "sync" arm "arm" reconnect "reconnect" keep "keep" circular "circular"
+    circular_in "circular-in" trigger "trigger"
+    trigger_on "trigger-on" before "before" after "after" hold_off "hold-off"
     redundancy "redundancy" new_member "new-member" clock_offset "clock-offset" clock_drift "clock-drift"
 }
 

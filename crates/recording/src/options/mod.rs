@@ -35,6 +35,7 @@ use fullbore_core::units::ByteSize;
 use fullbore_time::Tai;
 use serde::Deserialize;
 
+use crate::circular::InMemory;
 pub use clock::{ClockDrift, ClockOffset};
 pub use error::OptionError;
 pub use file::{FileError, OptionsFile};
@@ -134,10 +135,25 @@ pub struct RecordingOptions {
     /// The time or the size of a circular recording: older data is removed while it goes on. Default: all data stays.
     #[serde(deserialize_with = "value::one")]
     pub circular: Option<Retention>,
+    /// The place of the pieces of a circular recording: `ram:SIZE`. Default: the store.
+    #[serde(deserialize_with = "value::one")]
+    pub circular_in: Option<InMemory>,
     /// The sources of triggers of a circular recording: `udp://HOST:PORT`, `marker:`. A trigger set as a file always
     /// counts. Default: none.
     #[serde(deserialize_with = "value::list")]
     pub trigger: Vec<String>,
+    /// Conditions on samples that trigger in a circular recording: `power(ch3) > -20 dB for 10 ms`. Default: none.
+    #[serde(deserialize_with = "value::list")]
+    pub trigger_on: Vec<String>,
+    /// The time before a trigger that is kept, of sources of triggers that do not state it. Default: 10 s.
+    #[serde(deserialize_with = "value::duration")]
+    pub before: Option<Duration>,
+    /// The time after a trigger that is kept, of sources of triggers that do not state it. Default: 5 s.
+    #[serde(deserialize_with = "value::duration")]
+    pub after: Option<Duration>,
+    /// The time without a condition of `trigger_on` after which it can trigger again. Default: 1 s.
+    #[serde(deserialize_with = "value::duration")]
+    pub hold_off: Option<Duration>,
     /// The redundancy of a store: `mirror` or `parity:K+M`. Default: none.
     #[serde(deserialize_with = "value::one")]
     pub redundancy: Option<Scheme>,

@@ -133,6 +133,9 @@ impl RecordingOptions {
         let of_panda = "it is for a PandA, and none is a source";
         let of_device = "it is for a device, and no --to is given";
         let to = !self.to.is_empty();
+        let (of_circular, circular) = ("it is for --circular", self.circular.is_some());
+        let triggers = !self.trigger.is_empty() || !self.trigger_on.is_empty();
+        let of_triggers = "it is for --trigger and --trigger-on";
         let idle = [
             ("--lead", "it is for --schedule", self.lead.is_some() && !schedule),
             ("--station", "it is for --schedule", self.station.is_some() && !schedule),
@@ -144,10 +147,15 @@ impl RecordingOptions {
                 "it sends frames on, and only udp:// sources have frames",
                 !self.forward.is_empty() && self.source.iter().any(|it| !it.starts_with("udp:")),
             ),
+            ("--circular-in", of_circular, self.circular_in.is_some() && !circular),
+            ("--trigger", of_circular, !self.trigger.is_empty() && !circular),
+            ("--trigger-on", of_circular, !self.trigger_on.is_empty() && !circular),
+            ("--before", of_triggers, self.before.is_some() && !triggers),
+            ("--after", of_triggers, self.after.is_some() && !triggers),
             (
-                "--trigger",
-                "it is for --circular",
-                !self.trigger.is_empty() && self.circular.is_none(),
+                "--hold-off",
+                "it is for --trigger-on",
+                self.hold_off.is_some() && self.trigger_on.is_empty(),
             ),
             (
                 "--circular",
@@ -182,15 +190,20 @@ impl RecordingOptions {
         }
         store::check_to_write(members)?;
         let new_members = self.new_member.iter().filter(|path| members.contains(path));
+        let in_memory = self.members_in_memory(members)?;
+        let (chunk, pieces, members) = match &in_memory {
+            Some((place, roots)) => (self.chunk.or(Some(place.chunk())), place.size.0, &roots[..]),
+            None => (self.chunk, 0, members),
+        };
         let store = StoreConfig {
-            chunk: self.chunk,
+            chunk,
             redundancy: self.redundancy,
             new_members: new_members.cloned().collect(),
             ..StoreConfig::new(members.to_vec())
         };
         let config = RecordingConfig::new(sources, SinkConfig::Store(store), scans);
         let further_scans = if self.circular.is_some() { u64::MAX } else { 0 };
-        Ok(RecordingConfig { further_scans, ..config })
+        Ok(RecordingConfig { further_scans, pieces_in_memory: pieces, ..config })
     }
 
     /// The number of scans of a series.

@@ -13,6 +13,7 @@ use fullbore_core::panda::{SourceEvent, SourceReport};
 use fullbore_core::units::ByteSize;
 use fullbore_engine::forward::ForwardCounts;
 use fullbore_engine::recorder::{Armed, Event, Memory, Progress, Sealed, SealedFile, SealedSink};
+use fullbore_recording::circular::RingName;
 
 use super::device;
 use super::picture::picture;
@@ -66,7 +67,10 @@ impl Sheet {
             Event::Progress(_) | Event::Awaiting { .. } => {}
             Event::Sealed(sealed) | Event::Unsealed { sealed, .. } => {
                 self.clear();
-                print_on(&told(sealed, Paper::of_stdout()));
+                print_on(&match RingName::of_piece(&sealed.manifest.scan) {
+                    Some(_) => piece_line(sealed),
+                    None => told(sealed, Paper::of_stdout()),
+                });
             }
             Event::Memory(_)
             | Event::Armed(_)
@@ -311,6 +315,11 @@ fn reckoned(memory: &Memory) -> String {
             "{bytes} of block memory (default). For a store or a device, fps= and frame= of every source let it be computed from the rate"
         ),
     };
+    let pieces = match memory.pieces {
+        0 => String::new(),
+        pieces => format!("; {} more for the pieces of the circular recording", ByteSize(pieces)),
+    };
+    let text = text + &pieces;
     match (memory.of_waiting, memory.requested || memory.sum.is_none()) {
         (0, _) => text,
         (bytes, true) => format!("{text}; {} of it for sources that can wait", ByteSize(bytes)),
@@ -335,6 +344,19 @@ fn told(sealed: &Sealed, paper: Paper) -> String {
         several => several.iter().map(sink_line).collect(),
     };
     format!("\n{}{on_devices}{in_sinks}", glance.text(paper, &files))
+}
+
+/// The line of a piece of a circular recording.
+fn piece_line(sealed: &Sealed) -> String {
+    let Sealed { manifest, accounts, .. } = sealed;
+    let seconds = manifest.stopped.map_or(0.0, |it| it.since(manifest.armed) as f64 / 1e9);
+    let bytes: u64 = manifest.streams.iter().map(|stream| stream.bytes).sum();
+    let lacking = accounts.iter().map(|it| it.terms.expected.saturating_sub(it.terms.written));
+    let lacking = match lacking.sum::<u64>() {
+        0 => String::new(),
+        frames => format!(", lacks {}", counted(frames, "frame")),
+    };
+    plain(&format!("{}: {seconds:.1} s, {}{lacking}\n", manifest.scan, ByteSize(bytes)))
 }
 
 /// What one of several sinks has of a scan.

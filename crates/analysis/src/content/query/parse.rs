@@ -1,6 +1,6 @@
 //! Reads the text of a query.
 
-use super::{Comparison, Condition, Quantity, Query, QueryError};
+use super::{Band, Comparison, Condition, Quantity, Query, QueryError};
 use crate::plan::LineId;
 
 /// The longest text, in bytes.
@@ -8,16 +8,26 @@ const LONGEST: usize = 4096;
 /// The most parts within one another.
 const DEEPEST: usize = 64;
 
+/// The quantities of a query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vocabulary {
+    /// Those of an index by content.
+    Index,
+    /// Those of samples that arrive.
+    Samples,
+}
+
 /// A text, read up to a byte.
 struct Reader<'a> {
+    vocabulary: Vocabulary,
     text: &'a str,
     at: usize,
     depth: usize,
 }
 
 /// Reads a whole query.
-pub fn parse(text: &str) -> Result<Query, QueryError> {
-    let mut reader = Reader { text, at: 0, depth: 0 };
+pub fn parse(text: &str, vocabulary: Vocabulary) -> Result<Query, QueryError> {
+    let mut reader = Reader { vocabulary, text, at: 0, depth: 0 };
     if text.len() > LONGEST {
         reader.text = "";
         return Err(reader.expected("a query of at most 4096 bytes"));
@@ -109,14 +119,22 @@ impl<'a> Reader<'a> {
     }
 
     fn condition(&mut self) -> Result<Condition, QueryError> {
-        let quantity = match () {
+        let index = self.vocabulary == Vocabulary::Index;
+        let mut quantity = match () {
             () if self.takes_word("power") => Quantity::Power,
-            () if self.takes_word("burst") => Quantity::Burst,
-            () if self.takes_word("absent") => Quantity::Absent,
-            () => return Err(self.expected("`power(…)`, `burst(…)`, `absent(…)`, `not` or `(`")),
+            () if !index && self.takes_word("level") => Quantity::Level,
+            () if index && self.takes_word("burst") => Quantity::Burst,
+            () if index && self.takes_word("absent") => Quantity::Absent,
+            () if index => {
+                return Err(self.expected("`power(…)`, `burst(…)`, `absent(…)`, `not` or `(`"));
+            }
+            () => return Err(self.expected("`power(…)`, `level(…)`, `not` or `(`")),
         };
         self.needs("(", "`(` and a channel")?;
         let line = if self.takes_word("any") { None } else { Some(self.line()?) };
+        if !index && quantity == Quantity::Power && self.takes(",") {
+            quantity = Quantity::BandPower(self.band()?);
+        }
         self.needs(")", "`)`")?;
         let comparison = match () {
             () if self.takes(">=") => Comparison::AtLeast,
@@ -127,8 +145,11 @@ impl<'a> Reader<'a> {
         };
         let number = self.number()?;
         match quantity {
-            Quantity::Power | Quantity::Burst => _ = self.takes_word("dB"),
+            Quantity::Power | Quantity::BandPower(_) | Quantity::Burst => {
+                _ = self.takes_word("dB");
+            }
             Quantity::Absent => _ = self.takes("%"),
+            Quantity::Level => {}
         }
         Ok(Condition { quantity, line, comparison, number })
     }
@@ -148,11 +169,34 @@ impl<'a> Reader<'a> {
         }
     }
 
+    fn band(&mut self) -> Result<Band, QueryError> {
+        let from_hz = self.frequency()?;
+        self.needs("..", "`..` and the upper frequency of the band")?;
+        self.rest();
+        let place = self.at;
+        let to_hz = self.frequency()?;
+        if to_hz <= from_hz {
+            self.at = place;
+            return Err(self.expected("a frequency above that before it"));
+        }
+        Ok(Band { from_hz, to_hz })
+    }
+
+    fn frequency(&mut self) -> Result<f64, QueryError> {
+        let number = self.number()?;
+        let units = [("Hz", 1.0), ("kHz", 1e3), ("MHz", 1e6), ("GHz", 1e9)];
+        let unit = units.into_iter().find(|(unit, _)| self.takes_word(unit));
+        Ok(number * unit.map_or(1.0, |(_, hertz)| hertz))
+    }
+
     fn number(&mut self) -> Result<f64, QueryError> {
         let rest = self.rest();
         let sign = usize::from(rest.starts_with(['+', '-']));
-        let digits = rest[sign..].find(|c: char| !c.is_ascii_digit() && c != '.');
-        let length = digits.map_or(rest.len(), |digits| sign + digits);
+        // Two dots are between two numbers.
+        let number = rest.find("..").map_or(rest, |dots| &rest[..dots]);
+        let digits = number.get(sign..).unwrap_or_default();
+        let digits = digits.find(|c: char| !c.is_ascii_digit() && c != '.');
+        let length = digits.map_or(number.len(), |digits| sign + digits);
         match rest[..length].parse::<f64>().ok().filter(|number| number.is_finite()) {
             Some(number) => {
                 self.at += length;

@@ -64,6 +64,35 @@ fn errors_point_at_the_place() {
 }
 
 #[test]
+fn conditions_on_samples_have_bands_and_levels() {
+    for (text, shown) in [
+        ("power(ch3) > -20 dB for 10 ms", "(power(ch3) > -20 dB) for 0.01s"),
+        ("power(ch0, 1.5MHz..2MHz)>-40", "power(ch0, 1500000Hz..2000000Hz) > -40 dB"),
+        ("power(any, -10 .. 10) < 3 dB", "power(any, -10Hz..10Hz) < 3 dB"),
+        ("not level(ch1:2) <= 12000", "not (level(ch1:2) <= 12000)"),
+    ] {
+        let query = Query::of_samples(text).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(query.to_string(), shown);
+        assert_eq!(Query::of_samples(shown), Ok(query));
+        assert!(
+            text.contains("ch3") || text.parse::<Query>().is_err(),
+            "an index has none: {text}"
+        );
+    }
+    for (text, column) in [
+        ("burst(ch0) > 3", 1),
+        ("absent(any) > 3", 1),
+        ("power(ch0, 2kHz..1kHz) > 0", 18),
+        ("power(ch0, 1..) > 0", 15),
+        ("power(ch0, ..1) > 0", 12),
+        ("level(ch0, 1..2) > 0", 10),
+        ("level(ch0) > 1 dB", 16),
+    ] {
+        assert_eq!(Query::of_samples(text).unwrap_err().column, column, "{text}");
+    }
+}
+
+#[test]
 fn a_channel_that_is_not_there_is_an_error() {
     let query: Query = "power(ch7) > 0".parse().unwrap();
     let error = query.find(&content()).unwrap_err().to_string();
@@ -108,7 +137,7 @@ proptest! {
 
     #[test]
     fn any_text_is_read_or_refused_at_a_place_in_it(text in "[powerbustan()ch0-9:<>=%dB fmsµ.+-]{0,60}") {
-        if let Err(error) = text.parse::<Query>() {
+        for error in [text.parse::<Query>().err(), Query::of_samples(&text).err()].into_iter().flatten() {
             prop_assert!((1..=text.chars().count() + 1).contains(&error.column), "{}", error);
         }
     }

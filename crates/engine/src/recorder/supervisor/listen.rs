@@ -107,10 +107,12 @@ impl Supervisor {
                 }
                 let Some(newest) = self.scans.back() else { return };
                 let scan = newest.manifest.scan.clone();
+                let stream = newest.manifest.streams.get(usize::from(shape.number));
                 let tapped = TapStream {
                     scan: scan.clone(),
                     name: shape.name.clone(),
                     format: format.clone(),
+                    samples: stream.and_then(|stream| stream.samples.clone()),
                 };
                 self.plan.taps.describe(shape.number, tapped);
                 let frames_per_second = match format {
@@ -127,11 +129,12 @@ impl Supervisor {
             CaptureEvent::Described { scan, number, format } => {
                 let taps = self.plan.taps.clone();
                 if let Some(scan) = self.scan_mut(scan) {
-                    let name = scan.manifest.streams[usize::from(number)].name.clone();
+                    let described = &scan.manifest.streams[usize::from(number)];
                     let stream = TapStream {
                         scan: scan.manifest.scan.clone(),
-                        name,
+                        name: described.name.clone(),
                         format: format.clone(),
+                        samples: described.samples.clone(),
                     };
                     taps.describe(number, stream);
                     scan.stream_described(number, format);
