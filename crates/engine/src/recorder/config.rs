@@ -6,6 +6,7 @@ use std::time::Duration;
 use fullbore_core::affinity::{AffinityPolicy, SchedulingPolicy};
 use fullbore_core::clock_check;
 use fullbore_core::completeness::Planned;
+use fullbore_core::manifest::HostFinding;
 use fullbore_core::name::ScanName;
 use fullbore_core::units::ByteSize;
 use fullbore_linux::ring::Taps;
@@ -51,6 +52,8 @@ pub struct RecordingConfig {
     pub taps: Taps,
     /// Destinations to which the streams are sent on while they are recorded. Default: none.
     pub forward: Vec<ForwardTarget>,
+    /// The settings of the host that can cost frames, for the manifests. Default: none, because nobody looked.
+    pub findings: Vec<HostFinding>,
     /// Clock limits: warn when frame timestamps deviate from the host clock by more than this.
     pub clock: clock_check::ClockLimits,
 }
@@ -78,6 +81,7 @@ impl RecordingConfig {
             sync_interval: None,
             taps: Taps::default(),
             forward: Vec::new(),
+            findings: Vec::new(),
             clock: clock_check::ClockLimits::default(),
         }
     }
