@@ -394,6 +394,22 @@ pub struct HostSetup {
     /// How each source that does not simply use its socket receives.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub engines: Vec<SourceEngine>,
+    /// The settings of the host that can cost frames, or could be better, as `fullbore doctor` judges them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub findings: Vec<HostFinding>,
+}
+
+/// A setting of the host that can cost frames, or could be better.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostFinding {
+    /// Its name in `fullbore doctor`, as `rx-ring`.
+    pub check: String,
+    /// The part of the host: an interface, a disk, `kernel`.
+    pub subject: String,
+    /// True if it can cost frames; false if it could be better.
+    pub costs_frames: bool,
+    /// What was found.
+    pub found: String,
 }
 
 /// The way in which a source receives. Its text says it in words.

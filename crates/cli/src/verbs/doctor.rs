@@ -68,6 +68,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let roots = args.root.as_deref().map(sysfs::roots).transpose().map_err(explained)?;
     let host = Host {
         is_this: roots.is_none(),
+        quick: false,
         roots: roots.unwrap_or_default(),
         interfaces: args.interface.clone(),
         store: args.store.clone(),

@@ -524,6 +524,11 @@ fn in_full(scan: &Scan, info: &Info<'_>, gaps: usize) -> String {
     for engine in engines(manifest) {
         text += &format!("  engine    {engine}\n");
     }
+    for finding in manifest.host_setup.iter().flat_map(|it| &it.findings) {
+        if finding.costs_frames {
+            text += &format!("  host      {}: {}\n", finding.subject, finding.found);
+        }
+    }
     let streams = count(manifest.streams.len(), "stream");
     let bytes: u64 = info.places.iter().map(|place| place.bytes).sum();
     text += &match &info.live {

@@ -18,6 +18,7 @@ use fullbore_engine::recorder::{Event, RecordingConfig};
 use fullbore_engine::sink::SinkConfig;
 use fullbore_engine::sink::file::FileConfig;
 use fullbore_linux::stop_handle::StopHandle;
+use fullbore_planning::arming;
 use fullbore_recording::circular::InMemory;
 use fullbore_recording::options::{ClockDrift, ClockOffset};
 use fullbore_recording::{OptionError, RecordingOptions, RetentionThread, store};
@@ -435,13 +436,14 @@ fn in_some_store(
     Ok((options, default))
 }
 
-/// Adds what benchmarks say of the disks.
+/// Adds what benchmarks say of the disks, and what is found on the host.
 fn with_measured(mut config: RecordingConfig) -> RecordingConfig {
     for sink in &mut config.sinks {
         let SinkConfig::Store(store) = sink else { continue };
         let disks = measured(&store.members);
         (store.stall, store.disk_rate) = (disks.stall, disks.disk_rate);
     }
+    config.findings = arming::findings(config.members());
     config
 }
 
@@ -462,6 +464,9 @@ pub fn record(
     signals::stop_recording(&control)?;
     let forecast = panda::Forecasts::of(&config);
     let mut screen = Screen::new(output, quiet)?;
+    for text in arming::doubts(&config) {
+        screen.event(&Event::Warning { text });
+    }
     let mut tell = |event: &Event| {
         screen.event(event);
         if matches!(event, Event::Armed(_)) {

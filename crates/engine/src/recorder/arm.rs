@@ -65,7 +65,13 @@ impl Recorder {
         places.judge(&armed.threads, tell);
         armed.pages = judge_memory(&memory, &threads, tell);
         drop(memory);
-        let host_setup = host_setup(&armed.placement, &armed.threads, armed.pages, engines);
+        let host_setup = host_setup(
+            &armed.placement,
+            &armed.threads,
+            armed.pages,
+            engines,
+            config.findings.clone(),
+        );
         scan.manifest.host_setup = Some(host_setup.clone());
         threads.host_setup = Some(host_setup);
         threads.receive_buffer = least_receive_buffer(&armed);

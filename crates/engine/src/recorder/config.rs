@@ -7,6 +7,7 @@ use fullbore_core::affinity::{AffinityPolicy, SchedulingPolicy};
 use fullbore_core::clock_check;
 use fullbore_core::completeness::Planned;
 use fullbore_core::endpoint::Engine;
+use fullbore_core::manifest::HostFinding;
 use fullbore_core::name::ScanName;
 use fullbore_core::units::ByteSize;
 use fullbore_linux::ring::Taps;
@@ -56,6 +57,8 @@ pub struct RecordingConfig {
     pub forward: Vec<ForwardTarget>,
     /// The socket at which other processes see live spectra. Default: none.
     pub spectra: Option<PathBuf>,
+    /// The settings of the host that can cost frames, for the manifests. Default: none, because nobody looked.
+    pub findings: Vec<HostFinding>,
     /// Clock limits: warn when frame timestamps deviate from the host clock by more than this.
     pub clock: clock_check::ClockLimits,
 }
@@ -85,6 +88,7 @@ impl RecordingConfig {
             taps: Taps::default(),
             forward: Vec::new(),
             spectra: None,
+            findings: Vec::new(),
             clock: clock_check::ClockLimits::default(),
         }
     }

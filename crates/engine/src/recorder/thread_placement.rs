@@ -9,7 +9,7 @@ use fullbore_core::affinity::{
     AffinityPolicy, DiskTopology, NicTopology, Placement, SchedulingPolicy, group,
 };
 use fullbore_core::completeness::counted;
-use fullbore_core::manifest::{HostSetup, Pages, SourceEngine, Thread};
+use fullbore_core::manifest::{HostFinding, HostSetup, Pages, SourceEngine, Thread};
 use fullbore_core::units::ByteSize;
 use fullbore_linux::ring::pages_of;
 use fullbore_linux::sys::memory::{HUGE_PAGE, Region};
@@ -156,6 +156,7 @@ pub(super) fn host_setup(
     threads: &[ThreadStatus],
     pages: Option<Pages>,
     engines: Vec<SourceEngine>,
+    findings: Vec<HostFinding>,
 ) -> HostSetup {
     let thread = |it: &ThreadStatus| Thread {
         name: it.thread.clone(),
@@ -165,7 +166,7 @@ pub(super) fn host_setup(
         nice: it.nice,
     };
     let threads = threads.iter().map(thread).collect();
-    HostSetup { why: placement.why.clone(), threads, pages, engines }
+    HostSetup { why: placement.why.clone(), threads, pages, engines, findings }
 }
 
 /// Warns of block memory that is not in huge pages, not locked, or not registered with the members' rings.

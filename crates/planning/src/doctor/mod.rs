@@ -111,6 +111,8 @@ pub struct Host {
     pub roots: Roots,
     /// True if these are of this host, so that programs and ioctls tell of it too.
     pub is_this: bool,
+    /// Runs no other programs, as those that ask a drive for its health: it takes milliseconds.
+    pub quick: bool,
     /// The interfaces that receive; empty: all cards that are up.
     pub interfaces: Vec<String>,
     /// Members of the store.

@@ -28,6 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fullbore_core::completeness::{self, Completeness};
+use fullbore_core::manifest::HostFinding;
 use fullbore_core::memory_budget::MeasuredDisks;
 use fullbore_core::name::{Name, ScanName};
 use fullbore_core::schedule::agenda::{Agenda, Step};
@@ -86,6 +87,7 @@ struct SessionConfig {
     options: RecordingOptions,
     session: Name,
     disks: MeasuredDisks,
+    findings: Vec<HostFinding>,
 }
 
 /// Controls a session from any thread.
@@ -128,7 +130,8 @@ impl Session {
         let file = options.schedule.clone().ok_or(SessionError::NoSchedule)?;
         let schedule = read(&file, options.station.as_deref())?;
         let session = session_of(&options, &schedule)?;
-        let config = SessionConfig { options, session: session.clone(), disks };
+        let config =
+            SessionConfig { options, session: session.clone(), disks, findings: Vec::new() };
         // Errors of the options are reported now, and not at the first scan.
         let first = schedule.scans.first().expect("a schedule has a scan");
         let of_first = config.of_scan(first, None, &BTreeMap::new())?;
@@ -156,6 +159,12 @@ impl Session {
             known: BTreeMap::new(),
             done: SessionAccount::new(session, Clock::new().now()),
         })
+    }
+
+    /// Adds what was found on the host to the manifests of all scans.
+    pub fn with_findings(mut self, findings: Vec<HostFinding>) -> Self {
+        self.config.findings = findings;
+        self
     }
 
     /// Returns a handle that controls the session.
@@ -319,7 +328,9 @@ impl SessionConfig {
         let scans = vec![ScanName { session: self.session.clone(), scan: scan.name.clone() }];
         let planned = completeness::Planned { begin: Some(scan.start), end: Some(scan.end) };
         let start = Some(scan.start);
-        let mut config = RecordingConfig { scans, start, limit, planned, pause, ..config };
+        let findings = self.findings.clone();
+        let mut config =
+            RecordingConfig { scans, start, limit, planned, pause, findings, ..config };
         for sink in &mut config.sinks {
             let SinkConfig::Store(store) = sink else { continue };
             let MeasuredDisks { stall, disk_rate } = self.disks.clone();

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use fullbore_core::name::Name;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_engine::recorder::Event;
+use fullbore_planning::arming;
 use fullbore_recording::{OptionError, RecordingOptions, Session, SessionError, SessionEvent};
 use fullbore_survey::bench::measured::measured;
 
@@ -24,8 +25,9 @@ pub fn run(
     output: Output,
 ) -> anyhow::Result<ExitCode> {
     let disks = measured(&options.store);
+    let findings = arming::findings(&options.store);
     let session = match Session::open(options, disks) {
-        Ok(session) => session,
+        Ok(session) => session.with_findings(findings),
         Err(SessionError::Option(OptionError::Missing { options })) => {
             return Ok(help::missing("record", &options));
         }
