@@ -111,7 +111,7 @@ def replay(path, store):
         for line in process.stdout:
             if json.loads(line)["event"] == "armed":
                 break
-        subprocess.run([BINARY, "play", f"file:{path}", "--to", "udp://127.0.0.1:46799", "--rate", "800Mbit/s", "--quiet"],
+        subprocess.run([BINARY, "play", f"file:{path}", "--to", "udp://127.0.0.1:46799", "--rate", "400Mbit/s"],
                        check=False)  # fmt: skip
         time.sleep(0.5)
         process.terminate()
