@@ -37,7 +37,7 @@ def test_bursts_are_kept_with_their_surroundings_and_noise_triggers_nothing(stor
     options = ["--circular", "4s", "--before", "300ms", "--after", "200ms", "--hold-off", "500ms"]
     options += ["--trigger-on", "power(ch0) > -20 dB for 10 ms", "--trigger-on", "level(any) > 200"]
     options += ["--trigger-on", "power(ch0, 100kHz..110kHz) > -3 dB"]
-    source = f"udp://127.0.0.1:{port}?format=vdif&fps={FPS}&block=128KiB"
+    source = f"udp://127.0.0.1:{port}?format=vdif&fps={FPS}&block=256KiB"
     with Recording(source, store=store, scan="sky", options=options) as recording:
         wire.send(sent, port, pause=1 / FPS)
         recording.stop(AS_SEALED)
