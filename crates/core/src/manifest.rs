@@ -671,8 +671,13 @@ mod tests {
     #[test]
     fn the_host_setup_of_older_recordings_is_read() {
         let mut newer = sealed(None, None, &[]);
-        newer.host_setup =
-            Some(HostSetup { why: "auto".into(), threads: vec![], pages: None, engines: vec![] });
+        newer.host_setup = Some(HostSetup {
+            why: "auto".into(),
+            threads: vec![],
+            pages: None,
+            engines: vec![],
+            findings: vec![],
+        });
         let text = serde_json::to_string(&newer).unwrap();
         let older = text.replace("\"host_setup\":", "\"rig\":");
         assert_ne!(older, text);

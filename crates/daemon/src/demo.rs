@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn the_recording_is_one_that_a_client_may_ask_for() {
         request(46220).check().unwrap();
-        let words = request(46220).words("/m0").join(" ");
+        let words = request(46220).words("/m0", &[], None).join(" ");
         assert!(words.contains("--circular=1min") && words.contains("--chunk=16MB"), "{words}");
     }
 }

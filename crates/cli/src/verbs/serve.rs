@@ -172,8 +172,16 @@ fn demo(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     std::fs::create_dir(&member).context("making the store of the demonstration")?;
     let (program, listen, tokens) = (program()?, args.listen, args.tokens.clone());
     let (station, reload, demo) = (None, Arc::default(), Some(directory.path().to_owned()));
-    let config =
-        Config { members: vec![member], listen, tokens, station, reload, program, demo, vsi: vsi(args) };
+    let config = Config {
+        members: vec![member],
+        listen,
+        tokens,
+        station,
+        reload,
+        program,
+        demo,
+        vsi: vsi(args),
+    };
     let stop = signals::stop_handle()?;
     let served = serve(&config, &stop, "the demonstration has ended", output);
     directory.close().context("removing the directory of the demonstration")?;

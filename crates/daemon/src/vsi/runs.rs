@@ -151,7 +151,7 @@ impl Runs {
         let life = id.and_then(|id| self.0.recorders.get(id).ok()).map(|it| it.life);
         let phase = match life.as_ref().map(|it| it.phase) {
             _ if is_stop_asked => Phase::Stopping,
-            None | Some(life::Phase::Starting) => Phase::Starting,
+            None | Some(life::Phase::Starting | life::Phase::Waiting) => Phase::Starting,
             Some(life::Phase::Armed | life::Phase::Recording) => Phase::On,
             Some(life::Phase::Stopping | life::Phase::Ended) => Phase::Stopping,
         };

@@ -465,7 +465,7 @@ mod tests {
         assert!(tap.next(AT_ONCE).is_none(), "neither is described");
         for (number, name) in [(1, "one"), (2, "two")] {
             let (scan, name) = ("s_a".parse().unwrap(), name.parse().unwrap());
-            taps.describe(number, TapStream { scan, name, format: Format::Raw });
+            taps.describe(number, TapStream { scan, name, format: Format::Raw, samples: None });
         }
         for (most, copied) in [(u32::MAX, 4096), (200, 192), (1, 64)] {
             tap.at_most(most);

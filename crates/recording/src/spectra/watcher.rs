@@ -279,7 +279,7 @@ mod tests {
             one.extend((0..1024).map(|n| sample(first + n)));
             bytes.extend(one);
         }
-        let stream = Some(Arc::new(TapStream { scan, name, format }));
+        let stream = Some(Arc::new(TapStream { scan, name, format, samples: None }));
         TapBlock { stream_ref, stream, number, skipped: number - 1, bytes }
     }
 
