@@ -17,7 +17,7 @@ pub enum Payloads {
     /// Frames that carry their time.
     Frames {
         /// The places of frames.
-        frames: SampleFrames,
+        frames: Box<SampleFrames>,
         /// Reads them.
         codec: FrameCodec,
         /// Samples of each.
@@ -67,6 +67,7 @@ impl Payloads {
                 let header = codec.read(frame).map_or(0, |header| codec.header_bytes(&header));
                 let payload = frame.len().saturating_sub(header) as u64;
                 let frame_samples = frames.layout.samples_in(payload).unwrap_or(0);
+                let frames = Box::new(frames);
                 Ok(Some(Self::Frames { frames, codec, frame_samples, end: 0 }))
             }
             Format::Raw => {

@@ -210,7 +210,7 @@ fn serve(
 ) -> anyhow::Result<ExitCode> {
     fullbore_daemon::serve(config, stop, |told| tell(told, output)).map_err(explained)?;
     if !output.json {
-        output::say(&format!("fullbore: {end}"));
+        output::say(format!("fullbore: {end}"));
     }
     Ok(ExitCode::from(output::GOOD))
 }
