@@ -65,8 +65,8 @@ fn in_words(finding: &Finding) -> String {
     let text = |side: &Option<Side>| side.as_ref().map_or("?".to_owned(), |it| it.text.clone());
     let (need, have) = (text(&finding.need), text(&finding.have));
     format!(
-        "frames will be lost at {}: the streams need {need}, and it has {have} ({}, {}); `fullbore plan` shows the sum",
-        finding.subject, finding.id, finding.rule
+        "frames will be lost: the streams need {need}, and {have} are there ({}, {}: {}); `fullbore plan` shows the sum",
+        finding.id, finding.rule, finding.subject
     )
 }
 
@@ -118,7 +118,7 @@ mod tests {
     fn only_known_numbers_are_a_reason_to_warn() {
         let doubts = doubts_of("cores = 1\ncpu-per-gb = 1.0");
         assert_eq!(doubts.len(), 1, "{doubts:?}");
-        assert!(doubts[0].starts_with("frames will be lost at processor"), "{doubts:?}");
+        assert!(doubts[0].contains("need 4.00 cores, and 1.00 cores"), "{doubts:?}");
         assert!(doubts_of("cores = 16\ncpu-per-gb = 0.5").is_empty());
         // The cost of a byte is then an assumed number.
         assert!(doubts_of("cores = 1").is_empty());

@@ -414,7 +414,9 @@ mod tests {
         let one = source(&format!("udp://127.0.0.1:{free}?before=1s&after=2s")).unwrap();
         let mut listeners = Listeners::open(&[one]).unwrap();
         let to = listeners.ports[0].socket.local_addr().unwrap();
-        let of_this_host = Listeners::open(&[source("udp://:0").unwrap()]).unwrap();
+        let other = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let other = source(&format!("udp://:{other}")).unwrap();
+        let of_this_host = Listeners::open(&[other]).unwrap();
         assert!(of_this_host.ports[0].socket.local_addr().unwrap().ip().is_loopback());
         let ring = RingName("s_a".parse().unwrap());
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -434,6 +436,7 @@ mod tests {
         assert_ne!(third.uuid, first.uuid);
         assert!(listeners.read(&ring, at(11), &|_| true).is_empty(), "nothing arrived");
     }
+
     #[test]
     fn a_condition_that_lasts_extends_its_trigger_while_that_waits() {
         let times = TriggerTimes { before: Duration::from_secs(1), after: Duration::ZERO };
