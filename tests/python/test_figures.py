@@ -117,14 +117,20 @@ def test_the_cost_beside_an_earlier_build_is_that_of_the_run():
     assert not rows
 
 
-def test_the_rates_of_transfers_are_those_of_the_runs():
-    found = {name.split(",")[0].removesuffix(" send"): rounds for name, rounds in result("transfer")["results"].items()}
-    for name, rate, span, cost in table("explanation/benchmarks.md", "tool", "Gbit/s", "range")[1]:
+@pytest.mark.parametrize(
+    "heading, run", [("tool", "transfer"), ("tool over 10 Gbit/s", "transfer_veth"), ("tool to S3", "transfer_objects")]
+)
+def test_the_rates_of_tools_that_copy_scans_are_those_of_the_runs(heading, run):
+    found = {name.split(",")[0].removesuffix(" send"): rounds for name, rounds in result(run)["results"].items()}
+    for name, rate, span, cost in table("explanation/benchmarks.md", heading, "Gbit/s", "range")[1]:
         rounds = found.pop(name.split(",")[0].removesuffix(" send"))
         rates = [one["gbit_s"] for one in rounds]
         assert rate == f"{statistics.median(rates):.2f}" and span == f"{min(rates):.2f} to {max(rates):.2f}"
         assert cost == f"{statistics.median(one['cpu_s_per_gb'] for one in rounds):.2f}"
     assert not found
+
+
+def test_the_rates_of_transfers_over_a_wan_are_those_of_the_runs():
     for (_, _, rate, beside), name in zip(
         table("explanation/benchmarks.md", "link")[1], ("transfer_wan", "transfer_lossy", "transfer_beside"), strict=True
     ):
@@ -228,11 +234,13 @@ def test_the_sentences_about_a_replay_are_those_of_the_run():
     assert f"at most {late['max_ns'] / 1e6:.1f} ms" in text
 
 
-def test_the_costs_of_receive_engines_are_those_of_their_run():
-    heading, rows = table("explanation/benchmarks.md", "wire, bytes, streams", "tool")
-    measured = result("receive_engines")["record"]
+@pytest.mark.parametrize("run, more", [("receive_engines", []), ("receive_engines_xdp", ["entering"])])
+def test_the_costs_of_receive_engines_are_those_of_their_run(run, more):
+    start = ["wire, bytes, streams", "tool", "network", "own", "CPU s/GB, both", *more, "to netsniff-ng"]
+    heading, rows = table("explanation/benchmarks.md", *start)
+    measured = result(run)["record"]
     assert len(rows) == len(measured)
-    for (case, tool, network, own, both, ratio, lost), of in zip(rows, measured, strict=True):
+    for (case, tool, network, own, both, *_, ratio, lost), of in zip(rows, measured, strict=True):
         assert (case, tool) == (f"{of['wire']}, {of['payload']} B, {of['streams']}", of["tool"])
         assert shows(network, of["network"]) and shows(own, of["own"]) and shows(both, of["path_s_per_gb"])
         assert shows(ratio, of["to_netsniff_ng"]) and number(lost) == of["lost"] == sum(t["sent"] - t["kept"] for t in of["trials"])

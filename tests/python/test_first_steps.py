@@ -133,7 +133,7 @@ def test_the_recipe_of_the_readme_joins_the_chunks_of_two_disks_in_order(tmp_pat
 
 
 def test_the_binary_that_users_build_is_stripped():
-    """With its symbols it has five times the size."""
+    """With its symbols it has several times the size."""
     (profile,) = re.findall(r"^\[profile\.release\]\n((?:[^\[\n].*\n)+)", (REPOSITORY / "Cargo.toml").read_text(), re.M)
     assert "strip = true" in profile.splitlines()
     built = REPOSITORY / "target/release/fullbore"
@@ -141,4 +141,4 @@ def test_the_binary_that_users_build_is_stripped():
         return
     sections = subprocess.run(["readelf", "--wide", "--section-headers", built], capture_output=True, text=True)
     assert ".debug_" not in sections.stdout and ".symtab" not in sections.stdout
-    assert built.stat().st_size < 40e6
+    assert built.stat().st_size < 60e6

@@ -315,7 +315,8 @@ def test_a_schedule_outlives_its_daemon_and_its_recorder(store, tmp_path):
         cancelled = second.ask("DELETE", "/api/v1/schedules/vgos", role="operator")
         assert cancelled.status == 202
         wait(lambda: second.ask("GET", "/api/v1/schedules/vgos").json["state"] == "cancelled", "the end")
-        assert scans()["test_two-2"] == "sealed" and second.ask("GET", "/api/v1/status").json["next_scans"] == []
+        wait(lambda: scans().get("test_two-2") == "sealed", "the seal of the rest")
+        assert second.ask("GET", "/api/v1/status").json["next_scans"] == []
     stop.set()
 
 
