@@ -296,16 +296,18 @@ def test_the_demonstration_shows_a_waterfall_that_moves_and_a_loss_in_red(tmp_pa
             assert page.value(NAMELESS) == [] and page.value(FAINT) == []
             assert page.value("document.querySelectorAll('.bad').length") == 0
             clicks(page, "#lose")
-            # Counters begin again with each piece of the circular recording.
+            # Counters begin again with each piece of the circular recording, and the page remembers the loss.
             until(page, "/^[1-9]\\d* of/.test(document.querySelector('.facts .bad dd')?.textContent)")
             page.value("location.hash = '#now'")
-            until(page, "document.querySelector('.running tbody tr')?.className", "")
+            until(page, "document.querySelector('.running tbody tr')?.className", "lost")
+            until(page, "/LOST 20 of/.test(document.body.innerText)")
             assert station.ask("POST", "/api/v1/demo/loss", {"packets": 20}, role="operator").status == 204
-            until(page, "document.querySelector('.running tbody tr').className", "lost")
             # Nobody looks any more.
             pid = station.ask("GET", "/api/v1/recordings").json[0]["pid"]
             eventually(lambda: "spectrum" not in threads_of(pid))
-            assert [it for it in errors(page) if "closed before the connection" not in it] == []
+            # Without a graphics card, Chromium warns of its own WebGL.
+            known = ("closed before the connection", "'source': 'rendering'")
+            assert [it for it in errors(page) if not any(text in it for text in known)] == []
             place = Path(station.told["state"]).parent
             assert place.is_dir() and sum(it.stat().st_size for it in place.rglob("*") if it.is_file()) < 1e9
             assert took < 10, took

@@ -11,6 +11,9 @@ const HISTORY = 60;
 
 export const lost = (stream) => stream.missing + stream.overrun + stream.damaged + stream.late;
 
+/** The newest finished scan of a recording that lost frames: its counters begin again with each scan. */
+export const lostBefore = (recording) => recording.finished.findLast((scan) => scan.complete === false);
+
 /** The page. `tools` has `act` (runs an action and shows its problem) and `confirm`. */
 export function now(tools) {
   const may = tools.role !== "viewer";
@@ -63,19 +66,21 @@ function summary(big, state, facts, active, status) {
   const phase = order.find((it) => active.some((recording) => recording.phase === it)) ?? "idle";
   const streams = active.flatMap((it) => it.progress?.streams ?? []);
   const gone = streams.reduce((sum, stream) => sum + lost(stream), 0);
-  big.className = `state ${phase}${gone ? " bad" : ""}`;
+  const before = active.map(lostBefore).find(Boolean);
+  const bad = gone || before;
+  big.className = `state ${phase}${bad ? " bad" : ""}`;
   say(state, phase === "idle" ? "IDLE" : WORDS[phase]);
   const full = Math.min(...active.map((it) => it.progress?.seconds_until_full ?? Infinity));
   const free = status.members.reduce((sum, it) => sum + (it.free_bytes ?? 0), 0);
   const parts = phase === "idle" ? [`${bytes(free)} free`] : [
     active.map((it) => nameOf(it.scan)).filter(Boolean).join(", "),
     rate(streams.reduce((sum, stream) => sum + stream.rate, 0)),
-    gone ? `${count(gone)} frames LOST` : "nothing lost",
+    gone ? `${count(gone)} frames LOST` : before ? `${before.scan}: ${before.headline}` : "nothing lost",
     Number.isFinite(full) ? `full in ${time(full)}` : "",
   ];
   say(facts, parts.filter(Boolean).join(" · "));
-  facts.className = gone ? "bad" : "";
-  document.title = `${phase === "idle" ? "Idle" : WORDS[phase]}${gone ? " – LOST" : ""} – fullbore`;
+  facts.className = bad ? "bad" : "";
+  document.title = `${phase === "idle" ? "Idle" : WORDS[phase]}${bad ? " – LOST" : ""} – fullbore`;
 }
 
 function nextRow() {
@@ -158,7 +163,10 @@ function section(recording, { act, confirm }, may) {
     say(fields.Received, bytes(progress?.bytes));
     say(fields["Safe on disk"], bytes(progress?.durable_bytes));
     say(fields.Left, time(progress?.seconds_left));
-    keyed(rows, progress?.streams ?? [], (stream) => stream.name, streamRow, (row, stream) => fillStream(row, stream, it.id));
+    const streams = progress?.streams ?? [];
+    // A finished scan tells its losses of all streams together.
+    const before = streams.length === 1 && lostBefore(it);
+    keyed(rows, streams, (stream) => stream.name, streamRow, (row, stream) => fillStream(row, stream, it.id, before));
     keyed(warnings, it.warnings.slice(-3), (warning) => warning, () => element("li"), (item, warning) => say(item, warning));
     stop.disabled = it.phase === "stopping";
   };
@@ -177,17 +185,17 @@ function streamRow() {
   return element("tr", {}, element("th", { scope: "row" }, element("a")), ...cells);
 }
 
-function fillStream(row, stream, id) {
+function fillStream(row, stream, id, before) {
   const [name, soFar, gone, speed, curve, frames, ring] = row.children;
   const missing = lost(stream);
-  row.className = missing ? "lost" : stream.silent ? "silent" : "";
+  row.className = missing || before ? "lost" : stream.silent ? "silent" : "";
   say(name.firstChild, stream.name);
   name.firstChild.href = `#stream/${id}/${encodeURIComponent(stream.name)}`;
   say(speed, rate(stream.rate));
   say(frames, count(stream.frames));
   say(gone, missing ? reasons(stream) : "0");
   say(ring, `${stream.used_blocks} of ${stream.high_water[1]}, most ${stream.high_water[0]}`);
-  say(soFar, missing ? "LOST" : stream.silent ? "silent" : "complete");
+  say(soFar, missing ? "LOST" : before ? "LOST before" : stream.silent ? "silent" : "complete");
   draw(curve.firstChild.firstChild, remember(`${id}/${stream.name}`, stream.rate));
 }
 

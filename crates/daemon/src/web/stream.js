@@ -2,7 +2,7 @@
 
 import { call, Problem } from "./api.js";
 import { count, element, keyed, nameOf, say } from "./dom.js";
-import { lost } from "./now.js";
+import { lost, lostBefore } from "./now.js";
 import { bars, curves, fit, ticks, written } from "./plot.js";
 import { clock, decibels, frequency, readMessages, readRow, unitOf } from "./row.js";
 import { ROWS, waterfall } from "./waterfall.js";
@@ -367,14 +367,16 @@ export function stream(tools) {
     lose.hidden = !status.demo || role === "viewer";
     if (scan) return;
     const active = status.recordings.filter((it) => it.phase !== "ended");
-    const streams = active.flatMap((it) => (it.progress?.streams ?? []).map((of) => ({ of, id: it.id, scan: it.scan })));
+    const streams = active.flatMap((it) => (it.progress?.streams ?? []).map((of) => ({ of, id: it.id, scan: it.scan, recording: it })));
     offer(which.node, streams.map(({ of, id, scan }) => [`${id}/${of.name}`, `${nameOf(scan)} / ${of.name}`]));
     if (wanted.length === 2 && streams.some(({ of, id }) => id === wanted[0] && of.name === wanted[1])) which.node.value = wanted.splice(0).join("/");
     if (!streams.length) say(state, active.length ? "No stream has begun." : "No recording runs.");
     const chosen = streams.find(({ of, id }) => which.node.value === `${id}/${of.name}`);
     const missing = chosen ? lost(chosen.of) : 0;
-    say(facts.Lost, chosen ? `${count(missing)} of ${count(chosen.of.frames + missing)} frames` : "–");
-    facts.Lost.parentElement.className = missing ? "bad" : "";
+    const before = chosen && !missing ? lostBefore(chosen.recording) : undefined;
+    const now = () => `${count(missing)} of ${count(chosen.of.frames + missing)} frames`;
+    say(facts.Lost, !chosen ? "–" : before ? `${before.headline.replace(/^LOST /, "")}, in ${before.scan}` : now());
+    facts.Lost.parentElement.className = missing || before ? "bad" : "";
     // A socket that was lost is opened again after a second, and not before.
     if (timer === null || address() !== asked) open();
   };
