@@ -1,5 +1,6 @@
 """VSI-S: clients that speak as the NASA Field System and as m5copy do, and baseband, which reads what they recorded."""
 
+import os
 import re
 import socket
 import struct
@@ -14,6 +15,9 @@ from station import Station
 FRAMES = 300
 MODE = "VDIF_1000-8-1-2"  # 1000 frames a second
 PAYLOAD = 1000
+
+# The long run has 300.
+MANY = 3 * int(os.environ.get("FULLBORE_SEEDS", 4))
 
 
 class Refused(Exception):
@@ -351,7 +355,7 @@ def test_only_listed_hosts_command_and_the_port_is_closed_without_the_option(sto
     assert "--vsi-s" in told
 
 
-@pytest.mark.parametrize("scans", [4, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("scans", [4, pytest.param(MANY, marks=pytest.mark.slow)])
 def test_short_scans_in_eight_streams_one_after_the_other_have_a_verdict_each(scans, station):
     fs = FieldSystem(station.vsi)
     ports = free_ports(8)

@@ -50,10 +50,11 @@ pub fn doubts(config: &RecordingConfig) -> Vec<String> {
     broken.map(|finding| in_words(&finding)).collect()
 }
 
-/// Whether a rule is broken by numbers of which none is assumed.
+/// Whether a rule is broken by numbers of this machine: none is assumed, or from a table of others.
 fn is_doubt(finding: &Finding) -> bool {
     let is_known = |side: &Option<Side>| {
-        side.as_ref().is_some_and(|side| side.figure.origin != Origin::Assumed)
+        let origin = side.as_ref().map(|side| side.figure.origin);
+        matches!(origin, Some(Origin::Measured | Origin::Read | Origin::Given))
     };
     finding.state == State::Broken
         && OF_THE_PLAN.contains(&finding.id)
@@ -120,7 +121,7 @@ mod tests {
         assert_eq!(doubts.len(), 1, "{doubts:?}");
         assert!(doubts[0].contains("need 4.00 cores, and 1.00 cores"), "{doubts:?}");
         assert!(doubts_of("cores = 16\ncpu-per-gb = 0.5").is_empty());
-        // The cost of a byte is then an assumed number.
+        // The cost of a byte is then that of another machine.
         assert!(doubts_of("cores = 1").is_empty());
     }
 
