@@ -79,7 +79,7 @@ def test_trigger_survives_a_kill_with_its_pieces_in_memory(store):
             assert len(kept_frames([store], "test_burst", sent)) > FPS
             assert not list((store / ".fullbore" / "triggers").glob("*.json"))
         finally:
-            shutil.rmtree(place)
+            shutil.rmtree(place.parent)
 
 
 def test_sizes_without_memory_are_refused(store):
