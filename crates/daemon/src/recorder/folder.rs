@@ -3,6 +3,7 @@
 //! ```text
 //! recordings/<uuid>/request.json   what was asked for
 //! recordings/<uuid>/process.json   the process
+//! recordings/<uuid>/asked          there once it was asked to end, so that no later daemon asks again: that would abort
 //! recordings/<uuid>/events         a named pipe: its standard output
 //! recordings/<uuid>/errors         its standard error
 //! recordings/<uuid>/spectra        a socket: live spectra (`docs/decisions/0038-live-spectra.md`)
@@ -69,6 +70,16 @@ impl Folder {
         put(&self.0.join("process.json"), process)
     }
 
+    /// Notes that the recorder was asked to end.
+    pub fn note_asked(&self) -> io::Result<()> {
+        File::create(self.asked()).map(drop)
+    }
+
+    /// True if the recorder was asked to end.
+    pub fn was_asked(&self) -> bool {
+        self.asked().exists()
+    }
+
     /// The process, if it is there.
     pub fn process(&self) -> Option<Identity> {
         let noted = get::<Identity>(&self.0.join("process.json")).ok();
@@ -113,6 +124,10 @@ impl Folder {
     /// The socket of live spectra.
     pub fn spectra(&self) -> PathBuf {
         self.0.join("spectra")
+    }
+
+    fn asked(&self) -> PathBuf {
+        self.0.join("asked")
     }
 
     fn events(&self) -> PathBuf {

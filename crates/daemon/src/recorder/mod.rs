@@ -137,7 +137,11 @@ impl Recorders {
             let request = folder.request().unwrap_or_default();
             let process = folder.process();
             let output = folder.open_to_read();
-            let known = Known { request, found: true, process, life: Life::default() };
+            let mut life = Life::default();
+            if folder.was_asked() {
+                life.step(Input::Asked);
+            }
+            let known = Known { request, found: true, process, life };
             found.lock().insert(id, known);
             match output {
                 Ok(output) => found.follow(id, folder, output, None),
@@ -238,16 +242,34 @@ impl Recorders {
         Ok((child, process, output))
     }
 
-    /// Asks a recording to end: `stop` writes what is held, `abort` drops it.
+    /// Asks a recording to end: `stop` writes what is held, `abort` drops it. A stop that is asked for again changes nothing.
     pub fn ask(&self, id: Uuid, abort: bool) -> Result<Recording, Error> {
-        let process = self.process(id)?;
-        // A second request aborts. It is another signal, because the kernel merges those of one kind that wait together.
-        let signals: &[Signal] = if abort { &[Signal::INT, Signal::TERM] } else { &[Signal::INT] };
+        let mut all = self.lock();
+        let known = all.get_mut(&id).ok_or(Error::Unknown { id })?;
+        let process = known.running(id)?;
+        // For a recorder, a second request is an abort. It is another signal, because the kernel merges those of one kind
+        // that wait together.
+        let signals: &[Signal] = match (abort, known.life.is_asked()) {
+            (false, false) => &[Signal::INT],
+            (false, true) => &[],
+            (true, false) => &[Signal::INT, Signal::TERM],
+            (true, true) => &[Signal::TERM],
+        };
         for signal in signals {
             process.signal(*signal).map_err(failed("process takes no signal"))?;
         }
-        self.take(id, Input::Asked);
-        self.get(id)
+        known.life.step(Input::Asked);
+        let shown = known.shown(id);
+        drop(all);
+        self.0.changed.notify_all();
+        // For the next daemon. The directory of a recorder that has ended is gone.
+        match Folder::of(&self.0.folder, id).note_asked() {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(%id, %error, "the next daemon will not know that the recording was stopped");
+            }
+            _ => {}
+        }
+        Ok(shown)
     }
 
     /// The socket of live spectra of a recording that runs.
@@ -260,19 +282,8 @@ impl Recorders {
 
     /// Sends a signal to the process of a recording.
     pub fn signal(&self, id: Uuid, signal: Signal) -> Result<(), Error> {
-        self.process(id)?.signal(signal).map(drop).map_err(failed("process takes no signal"))
-    }
-
-    fn process(&self, id: Uuid) -> Result<Identity, Error> {
-        let known = self.lock();
-        let known = known.get(&id).ok_or(Error::Unknown { id })?;
-        if !known.life.is_active() {
-            return Err(Error::Ended { id });
-        }
-        known.process.clone().ok_or(Error::System {
-            what: "process is not known: end it with `kill`",
-            source: io::ErrorKind::NotFound.into(),
-        })
+        let process = self.lock().get(&id).ok_or(Error::Unknown { id })?.running(id)?;
+        process.signal(signal).map(drop).map_err(failed("process takes no signal"))
     }
 
     /// The newest recording of a schedule: one that runs before those that have ended.
@@ -378,6 +389,17 @@ impl Recorders {
 }
 
 impl Known {
+    /// The process, if it runs.
+    fn running(&self, id: Uuid) -> Result<Identity, Error> {
+        if !self.life.is_active() {
+            return Err(Error::Ended { id });
+        }
+        self.process.clone().ok_or(Error::System {
+            what: "process is not known: end it with `kill`",
+            source: io::ErrorKind::NotFound.into(),
+        })
+    }
+
     fn shown(&self, id: Uuid) -> Recording {
         let Self { request, found, process, life } = self;
         let pid = process.as_ref().map(|it| it.pid).filter(|_| life.is_active());

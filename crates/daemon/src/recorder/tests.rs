@@ -6,16 +6,20 @@ use super::*;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// It tells each signal by a warning, writes for a moment what it holds, and says how often it was asked to end.
 const SCRIPT: &str = r#"#!/bin/bash
-trap 'echo "{\"event\":\"sealed\",\"manifest\":{\"scan\":{\"session\":\"s\",\"scan\":\"a\"}},\"complete\":true,\"headline\":\"COMPLETE\"}"; exit 0' INT
+asked=0
+trap 'asked=$((asked + 1)); echo "{\"event\":\"warning\",\"text\":\"asked $asked\"}"' INT TERM
 case "$*" in
   *refused*) echo '{"error":"the port is taken","advice":"choose another"}' >&2; exit 2 ;;
 esac
 echo '{"event":"armed","scan":{"session":"s","scan":"a"},"begins":null}'
-while :; do
+while [ $asked = 0 ]; do
   echo '{"event":"progress","phase":"recording","scan":{"session":"s","scan":"a"},"seconds":1,"bytes":80,"durable_bytes":40,"streams":[],"members":[],"free_bytes":1,"seconds_left":null,"seconds_until_full":null}' 2>/dev/null
   sleep 0.02
 done
+for rest in 1 2 3 4 5 6 7 8; do sleep 0.02; done
+echo "{\"event\":\"sealed\",\"manifest\":{\"scan\":{\"session\":\"s\",\"scan\":\"a\"}},\"complete\":true,\"headline\":\"asked $asked\"}"
 "#;
 
 struct Station {
@@ -68,7 +72,7 @@ fn a_recording_is_started_followed_and_stopped() {
     assert_eq!(daemon.ask(begun.id, false).unwrap().life.phase, Phase::Stopping);
     let ended = until(&daemon, begun.id, |it| it.life.phase == Phase::Ended);
     assert_eq!((ended.life.exit_code, ended.pid), (Some(0), None));
-    assert_eq!(ended.life.finished[0].headline, "COMPLETE");
+    assert_eq!(ended.life.finished[0].headline, "asked 1");
     assert_eq!(station.folders(), 0);
     assert!(matches!(daemon.ask(begun.id, false), Err(Error::Ended { .. })));
 }
@@ -129,4 +133,39 @@ fn no_more_than_the_most_recordings_run_at_once() {
         until(&daemon, recording.id, |it| it.life.phase == Phase::Ended);
     }
     assert!(daemon.start(request("refused"), PATIENCE).is_err());
+}
+
+/// Asks a recording to stop, and waits until its recorder knows it.
+fn stopped(daemon: &Recorders) -> Uuid {
+    let id = daemon.start(request("a"), PATIENCE).unwrap().id;
+    daemon.ask(id, false).unwrap();
+    until(daemon, id, |it| !it.life.warnings.is_empty());
+    id
+}
+
+#[test]
+fn a_stop_that_comes_again_does_not_abort_and_an_abort_does() {
+    let station = Station::new();
+    let daemon = station.daemon();
+    let (again, aborted) = (stopped(&daemon), stopped(&daemon));
+    assert_eq!(daemon.ask(again, false).unwrap().life.phase, Phase::Stopping);
+    daemon.ask(aborted, true).unwrap();
+    for (id, headline) in [(again, "asked 1"), (aborted, "asked 2")] {
+        let ended = until(&daemon, id, |it| it.life.phase == Phase::Ended);
+        assert_eq!(ended.life.finished[0].headline, headline);
+    }
+}
+
+#[test]
+fn the_next_daemon_knows_that_a_recording_was_stopped() {
+    let station = Station::new();
+    let first = station.daemon();
+    let id = stopped(&first);
+    let second = station.daemon();
+    assert_eq!(second.get(id).unwrap().life.phase, Phase::Stopping);
+    second.ask(id, false).unwrap();
+    // Both read the pipe here, so either has the line of the seal.
+    let ended = [&first, &second].map(|it| until(it, id, |it| it.life.phase == Phase::Ended));
+    let headlines = ended.iter().flat_map(|it| &it.life.finished).map(|it| it.headline.as_str());
+    assert_eq!(headlines.collect::<Vec<_>>(), ["asked 1"]);
 }
