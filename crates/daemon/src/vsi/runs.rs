@@ -1,7 +1,8 @@
 //! The recordings of VSI-S: a thread for each starts its recorder, ends it, and notes what became of it.
 //!
-//! `vsi.json` in the directory of the station names the recorders that run, so that the next daemon answers `record?` and
-//! `record=off` for them.
+//! `vsi.json` in the directory of the station names the recordings, those that end as well, so that the next daemon
+//! answers `record?` and `record=off` for them, and ends what was asked to end. It is written before a recorder is
+//! started: a recorder that is not in it yet is found by its scan.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -49,6 +50,8 @@ struct Inner {
 #[derive(Debug, Default)]
 struct State {
     runs: BTreeMap<String, Shared>,
+    /// Recordings that are being stopped, while their runtime begins the next one.
+    ending: Vec<Shared>,
     count: u64,
     problems: Vec<Problem>,
 }
@@ -74,6 +77,8 @@ struct Run {
 struct Noted {
     count: u64,
     runs: BTreeMap<String, Run>,
+    #[serde(default)]
+    ending: Vec<Run>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -87,13 +92,22 @@ impl Runs {
         let state = Mutex::new(State { count: noted.count, ..State::default() });
         let runs =
             Self(Arc::new(Inner { recorders, index, file, writing: Mutex::default(), state }));
-        for (runtime, run) in noted.runs {
-            let recorder = run.id.and_then(|id| runs.0.recorders.get(id).ok());
-            if recorder.is_some_and(|it| it.life.is_active()) {
-                let run = Arc::new(Mutex::new(run));
-                locked(&runs.0.state).runs.insert(runtime.clone(), run.clone());
-                runs.spawn(move |runs| runs.follow(&run))?;
+        let named = noted.runs.into_iter().map(|(runtime, run)| (Some(runtime), run));
+        for (runtime, run) in named.chain(noted.ending.into_iter().map(|run| (None, run))) {
+            let Some(id) = runs.recorder_of(&run) else {
+                if run.id.is_none() {
+                    runs.report(format!("{} was not begun, the daemon ended before", run.scan));
+                }
+                continue;
+            };
+            let run = Arc::new(Mutex::new(Run { id: Some(id), ..run }));
+            let mut state = locked(&runs.0.state);
+            match runtime {
+                Some(runtime) => drop(state.runs.insert(runtime, run.clone())),
+                None => state.ending.push(run.clone()),
             }
+            drop(state);
+            runs.spawn(move |runs| runs.follow(&run))?;
         }
         Ok(runs)
     }
@@ -111,15 +125,20 @@ impl Runs {
                 is_stop_asked: false,
                 ended: None,
             }));
-            (run.clone(), state.runs.insert(runtime.to_owned(), run))
+            let previous = state.runs.insert(runtime.to_owned(), run.clone());
+            state.ending.retain(|it| locked(it).ended.is_none());
+            state.ending.extend(previous.clone().filter(|it| locked(it).ended.is_none()));
+            (run, previous)
         };
         let work = run.clone();
         let before = previous.clone();
-        let started =
-            self.spawn(move |runs| match before.is_none_or(|it| until_ended(&it, &work)) {
+        let started = self.spawn(move |runs| {
+            runs.note();
+            match before.is_none_or(|it| until_ended(&it, &work)) {
                 true => runs.record(&work, plan),
                 false => runs.finish(&work, Some("it was stopped before it began".to_owned()), 0),
-            });
+            }
+        });
         if started.is_err() {
             let mut state = locked(&self.0.state);
             match previous {
@@ -178,6 +197,16 @@ impl Runs {
         Ok(())
     }
 
+    /// The recorder of a recording that the last daemon noted, if it runs. It may have died before it noted which one it is.
+    fn recorder_of(&self, run: &Run) -> Option<Uuid> {
+        let is_it = |it: &Recording| match run.id {
+            Some(id) => it.id == id,
+            None => format!("{}_{}", it.request.session, it.request.scan) == run.scan,
+        };
+        let all = self.0.recorders.all();
+        all.iter().find(|it| it.life.is_active() && is_it(it)).map(|it| it.id)
+    }
+
     /// Starts the recorder, and follows it to its end.
     fn record(&self, run: &Shared, plan: Plan) {
         let Some((session, scan)) = plan.scan.split_once('_') else { return };
@@ -202,7 +231,7 @@ impl Runs {
     fn follow(&self, run: &Shared) {
         let Some(id) = locked(run).id else { return };
         let mut seen: Vec<String> = Vec::new();
-        let mut is_asked = false;
+        let (mut is_noted, mut is_asked) = (false, false);
         let mut bytes = 0;
         loop {
             let Ok(recording) = self.0.recorders.get(id) else {
@@ -217,10 +246,14 @@ impl Runs {
             if !life.is_active() {
                 return self.conclude(run, &recording, bytes);
             }
-            // A recorder that is not armed yet would be killed by the signal.
-            if !is_asked && locked(run).is_stop_asked && life.phase >= life::Phase::Armed {
-                is_asked = true;
+            let is_stop_asked = locked(run).is_stop_asked;
+            if is_stop_asked && !is_noted {
+                is_noted = true;
                 self.note();
+            }
+            // A recorder that is not armed yet would be killed by the signal.
+            if is_stop_asked && !is_asked && life.phase >= life::Phase::Armed {
+                is_asked = true;
                 if let Err(error) = self.0.recorders.ask(id, false) {
                     self.report(with_causes(&error));
                 }
@@ -258,9 +291,11 @@ impl Runs {
         let _one = locked(&self.0.writing);
         let noted = {
             let state = locked(&self.0.state);
-            let runs =
-                state.runs.iter().map(|(runtime, run)| (runtime.clone(), locked(run).clone()));
-            Noted { count: state.count, runs: runs.filter(|it| it.1.ended.is_none()).collect() }
+            let runs = state.runs.iter().map(|(name, run)| (name.clone(), locked(run).clone()));
+            let runs = runs.filter(|it| it.1.ended.is_none()).collect();
+            let ending = state.ending.iter().map(|run| locked(run).clone());
+            let ending = ending.filter(|it| it.ended.is_none()).collect();
+            Noted { count: state.count, runs, ending }
         };
         if let Err(error) = write(&self.0.file, &noted) {
             tracing::warn!(%error, path = %self.0.file.display(), "the next daemon will not know the recordings of VSI-S");
