@@ -1,15 +1,17 @@
 //! SIGHUP: the file of the station is read again. What can change while the daemon serves does; the rest is named.
 
 use std::fmt;
-use std::sync::{Arc, PoisonError};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use fullbore_core::hint::with_causes;
 use serde::Serialize;
 
 use crate::alerts::Alerts;
+use crate::bound::source_of;
 use crate::http::Station;
 use crate::net::Entrance;
-use crate::net::tls::{Certificate, Source};
+use crate::net::tls::Certificate;
 use crate::schedules::Schedules;
 use crate::settings::Current;
 use crate::station_file::StationFile;
@@ -41,7 +43,8 @@ pub(crate) struct Reloading {
     pub(crate) file: Option<StationFile>,
     pub(crate) settings: Current,
     pub(crate) entrance: Entrance,
-    pub(crate) certificate: Option<(Arc<Certificate>, Source)>,
+    /// The certificate, and the directory of one that signs itself.
+    pub(crate) certificate: Option<(Arc<Certificate>, PathBuf)>,
     pub(crate) alerts: Alerts,
     pub(crate) schedules: Schedules,
     pub(crate) station: Arc<Station>,
@@ -63,16 +66,11 @@ impl Reloading {
         let mut problems: Vec<String> = file.warnings.iter().map(ToString::to_string).collect();
         self.settings.set(file.settings.clone());
         self.entrance.limit(file.settings.limits, file.settings.patience);
-        let mut sessions = self.station.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = sessions.keep_only(&file.settings.tokens) {
+        if let Err(error) = self.station.sessions.keep_only(&file.settings.tokens) {
             problems.push(format!("ended sessions are not noted: {error}"));
         }
-        drop(sessions);
-        if let Some((certificate, source)) = &self.certificate {
-            let source = match file.listen.certificate.clone() {
-                Some((certificate, key)) => Source::Files { certificate, key },
-                None => source.clone(),
-            };
+        if let Some((certificate, state)) = &self.certificate {
+            let source = source_of(&file.listen, &file.settings.names, state);
             if let Err(error) = certificate.reload(&source) {
                 problems.push(with_causes(&error));
             }

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use crate::alerts::Alerts;
 use crate::auth::sessions::Sessions;
 use crate::auth::tokens::{self, Tokens};
-use crate::bound::{Bound, source_of};
+use crate::bound::Bound;
 use crate::config::Config;
 use crate::demo::Demo;
 use crate::http::{Station, router};
@@ -212,7 +212,7 @@ pub fn serve(config: &Config, stop: &StopHandle, mut tell: impl FnMut(&Told)) ->
     let vsi = config.vsi.as_ref();
     let vsi = vsi.map(|it| vsi::Port::open(it, &members, recorders.clone(), &state));
     let vsi = vsi.transpose()?;
-    let mut sessions = Sessions::open(&state.join("sessions.json"));
+    let sessions = Sessions::open(&state.join("sessions.json"));
     let path = state.join("sessions.json");
     let what = "writing the sessions";
     let kept = sessions.keep_only(&current.get().tokens);
@@ -242,8 +242,7 @@ pub fn serve(config: &Config, stop: &StopHandle, mut tell: impl FnMut(&Told)) ->
     let fingerprint = bound.certificate.as_ref().map(|it| it.fingerprint());
     let limits = (current.get().limits, current.get().patience);
     let entrance = Entrance::new(limits.0, limits.1, router(station.clone()));
-    let certificate = bound.certificate.clone();
-    let source = source_of(&listen, &current.get().names, &state);
+    let (certificate, directory) = (bound.certificate.clone(), state.clone());
     let vsi_s = vsi.as_ref().map(vsi::Port::address);
     let served = runtime.block_on(async {
         let _files = bound.accept(&entrance)?;
@@ -256,7 +255,7 @@ pub fn serve(config: &Config, stop: &StopHandle, mut tell: impl FnMut(&Told)) ->
             file: config.station.clone(),
             settings: current,
             entrance,
-            certificate: certificate.zip(Some(source)),
+            certificate: certificate.zip(Some(directory)),
             alerts,
             schedules,
             station,

@@ -131,9 +131,9 @@ impl Tokens {
         !is_known && self.0.insert(sha256, identity()).is_none()
     }
 
-    /// True if a token has this name and this role.
-    pub fn has(&self, name: &str, role: Role) -> bool {
-        self.0.values().any(|it| *it.name == *name && it.role == role)
+    /// True if the token with this hash has this name and this role.
+    pub fn has(&self, sha256: &Hash, name: &str, role: Role) -> bool {
+        self.0.get(sha256).is_some_and(|it| *it.name == *name && it.role == role)
     }
 
     /// The number of tokens.

@@ -126,8 +126,7 @@ fn check(
     }
     let cookie = text(&header::COOKIE).and_then(|it| cookie_of(it, port));
     let Some(cookie) = cookie.filter(|_| by_cookie) else { return Ok(None) };
-    let sessions = station.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(identity) = sessions.find(cookie, SystemTime::now()) else { return Ok(None) };
+    let Some(identity) = station.sessions.find(cookie, SystemTime::now()) else { return Ok(None) };
     if !is_safe(method) {
         let given = headers.get(CSRF).and_then(|it| it.to_str().ok());
         if given != Some(csrf_of(cookie).as_str()) {

@@ -69,7 +69,7 @@ pub struct Station {
     /// Who may do what, the inputs, and the limits.
     pub settings: Current,
     /// The sessions of browsers.
-    pub sessions: Mutex<Sessions>,
+    pub sessions: Sessions,
     /// The beginning of the dashboard's address: `http://127.0.0.1:8480`.
     pub base: String,
     attempts: Mutex<AttemptsOfAll>,
@@ -99,7 +99,7 @@ impl Station {
         let attempts = Mutex::new(AttemptsOfAll::new(Instant::now()));
         let followers = Arc::new(Semaphore::new(MOST_FOLLOWERS));
         let lookers = Arc::new(Semaphore::new(spectra::MOST_LOOKERS));
-        let (sessions, audit) = (Mutex::new(sessions), Audit::new(audit));
+        let audit = Audit::new(audit);
         Self {
             members,
             recorders,

@@ -14,7 +14,7 @@ use super::guard::{cookie_name, too_many};
 use super::problem::Problem;
 use super::who::{Admin, Viewer};
 use super::{Shared, Station, blocking};
-use crate::auth::Role;
+use crate::auth::{Hash, Role};
 use crate::auth::sessions::{LASTS, LINK_LASTS, csrf_of};
 use crate::net::peer::Peer;
 use crate::net::table::Origin;
@@ -108,17 +108,18 @@ fn try_login(
     origin: Origin,
     login: &Login,
 ) -> Result<(String, SessionTold), Problem> {
-    let mut attempts = station.attempts.lock().unwrap_or_else(PoisonError::into_inner);
-    let attempts = attempts.of(origin, Instant::now());
-    attempts.check(Instant::now()).map_err(too_many)?;
-    let mut sessions = station.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+    let attempts = || station.attempts.lock().unwrap_or_else(PoisonError::into_inner);
+    let begun = Instant::now();
+    attempts().of(origin, begun).check(begun).map_err(too_many)?;
     let now = SystemTime::now();
-    let identity = match login {
-        Login::Code(code) => sessions.use_link(code, now),
-        Login::Token(token) => station.settings.get().tokens.find(token),
+    let (identity, token) = match login {
+        Login::Code(code) => (station.sessions.use_link(code, now), None),
+        Login::Token(token) => {
+            (station.settings.get().tokens.find(token), Some(Hash::of(token)))
+        }
     };
     let Some(identity) = identity else {
-        attempts.fail(Instant::now());
+        attempts().of(origin, begun).fail(begun);
         let (what, advice) = match login {
             Login::Code(_) => (
                 "the login link was used already, or is too old",
@@ -130,7 +131,8 @@ fn try_login(
         };
         return Err(Problem::new(StatusCode::UNAUTHORIZED, what).advise(advice));
     };
-    let opened = sessions.open_session(identity, now).map_err(|error| Problem::internal(&error))?;
+    let opened = station.sessions.open_session(identity, token, now);
+    let opened = opened.map_err(|error| Problem::internal(&error))?;
     let csrf = Some(csrf_of(&opened.cookie));
     let (name, role) = (opened.identity.name.to_string(), opened.identity.role);
     Ok((opened.cookie, SessionTold { name, role, csrf }))
@@ -160,8 +162,7 @@ pub(super) async fn close(
     );
     if let Some(cookie) = proven.cookie {
         blocking(move || {
-            let mut sessions = station.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-            sessions.close(&cookie).map_err(|error| Problem::internal(&error))
+            station.sessions.close(&cookie).map_err(|error| Problem::internal(&error))
         })
         .await?;
     }
@@ -191,8 +192,7 @@ pub(super) async fn link(
 impl Station {
     /// The address of the dashboard, with a code that logs a browser in once. Browsers do not send the part behind `#`.
     pub fn login_url(&self) -> std::io::Result<String> {
-        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        let code = sessions.new_link(SystemTime::now())?;
+        let code = self.sessions.new_link(SystemTime::now())?;
         Ok(format!("{}/#login={code}", self.base))
     }
 }
