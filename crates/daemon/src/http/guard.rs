@@ -53,18 +53,30 @@ pub(super) async fn guard(
         Some(peer) => check(&station, peer, &method, request.headers(), !logs_in),
         None => Err(Problem::bad_request("the request came over no connection")),
     };
-    let (who, mut response) = match proven {
-        Ok(proven) => {
-            let who = proven.as_ref().map(|it| it.identity.clone());
-            request.extensions_mut().extend(extension(proven));
-            (who, as_problem(next.run(request).await).await)
+    let answered = async move {
+        let (who, response) = match proven {
+            Ok(proven) => {
+                let who = proven.as_ref().map(|it| it.identity.clone());
+                request.extensions_mut().extend(extension(proven));
+                (who, as_problem(next.run(request).await).await)
+            }
+            Err(problem) => (None, problem.into_response()),
+        };
+        let status = response.status();
+        if writes || status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
+            let note = move || station.audit.note(who.as_ref(), &method, &path, status);
+            // The disk of the log may be slow. A panic was told by its own hook.
+            let _ = tokio::task::spawn_blocking(note).await;
         }
-        Err(problem) => (None, problem.into_response()),
+        response
     };
-    let status = response.status();
-    if writes || status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
-        station.audit.note(who.as_ref(), &method, &path, status);
-    }
+    // A write is carried out and noted to its end, also if the client closes the connection meanwhile.
+    let mut response = match writes {
+        true => tokio::spawn(answered)
+            .await
+            .unwrap_or_else(|error| Problem::internal(&error).into_response()),
+        false => answered.await,
+    };
     for (name, value) in HEADERS {
         let value = HeaderValue::from_static(value);
         response.headers_mut().entry(name.clone()).or_insert(value);
