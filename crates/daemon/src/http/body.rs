@@ -14,9 +14,19 @@ use tokio::time::timeout;
 use super::Station;
 use super::problem::Problem;
 use super::schedules::{LARGEST_SCHEDULE, PATH as SCHEDULES};
+use super::who::Proven;
+use crate::auth::Role;
 
 /// The largest body, except of a schedule, in bytes.
 const LARGEST_BODY: usize = 64 << 10;
+
+/// The largest body of a request to this path. Only a client that may give schedules takes the memory for one.
+fn largest(path: &str, role: Option<Role>) -> usize {
+    match path.starts_with(SCHEDULES) && role >= Some(Role::Operator) {
+        true => LARGEST_SCHEDULE,
+        false => LARGEST_BODY,
+    }
+}
 
 /// Reads the body whole.
 pub(super) async fn bounded(
@@ -25,10 +35,8 @@ pub(super) async fn bounded(
     next: Next,
 ) -> Response {
     let (parts, body) = request.into_parts();
-    let largest = match parts.uri.path().starts_with(SCHEDULES) {
-        true => LARGEST_SCHEDULE,
-        false => LARGEST_BODY,
-    };
+    let role = parts.extensions.get::<Proven>().map(|it| it.identity.role);
+    let largest = largest(parts.uri.path(), role);
     let patience = station.settings.get().patience.body;
     match timeout(patience, to_bytes(body, largest)).await {
         Ok(Ok(bytes)) => next.run(Request::from_parts(parts, Body::from(bytes))).await,
@@ -41,5 +49,21 @@ pub(super) async fn bounded(
             let why = format!("the body did not come within {} s", patience.as_secs_f64());
             Problem::new(StatusCode::REQUEST_TIMEOUT, why).into_response()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_who_may_give_schedules_sends_a_large_body() {
+        let path = "/api/v1/schedules/vgos";
+        for role in [Role::Operator, Role::Admin] {
+            assert_eq!(largest(path, Some(role)), LARGEST_SCHEDULE);
+            assert_eq!(largest("/api/v1/recordings", Some(role)), LARGEST_BODY);
+        }
+        assert_eq!(largest(path, Some(Role::Viewer)), LARGEST_BODY);
+        assert_eq!(largest(path, None), LARGEST_BODY);
     }
 }
