@@ -6,9 +6,9 @@ use axum::extract::State as Extracted;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 
-use super::Shared;
 use super::problem::Problem;
 use super::who::Viewer;
+use super::{Shared, Station, blocking};
 use crate::recorder::Recording;
 use crate::recorder::life::Phase;
 use crate::recorder::report::{MemberState, StreamState};
@@ -29,12 +29,20 @@ const KIND: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
         (status = 401, body = Problem),
     ),
 )]
-pub(super) async fn show(_: Viewer, Extracted(station): Shared) -> Response {
+pub(super) async fn show(
+    _: Viewer,
+    Extracted(station): Shared,
+) -> Result<Response, Problem> {
+    // Whoever changes a schedule holds the others up until it is on disk.
+    let text = blocking(move || Ok(of_station(&station))).await?;
+    Ok(([(header::CONTENT_TYPE, KIND)], text).into_response())
+}
+
+fn of_station(station: &Station) -> String {
     let status: Option<serde_json::Value> = serde_json::from_str(&station.news.borrow()).ok();
     let members = status.as_ref().and_then(|it| it["members"].as_array()).cloned();
     let members = members.unwrap_or_default();
-    let text = text_of(&station.recorders.all(), &members, &station.schedules.all());
-    ([(header::CONTENT_TYPE, KIND)], text).into_response()
+    text_of(&station.recorders.all(), &members, &station.schedules.all())
 }
 
 /// A metric: a name without its unit's suffix for counters, a type, a help text, and a value of a stream.

@@ -49,8 +49,12 @@ pub(super) struct ScheduleRequest {
         (status = 200, body = [Scheduled]),
     ),
 )]
-pub(super) async fn list(_: Viewer, Extracted(station): Shared) -> Json<Vec<Scheduled>> {
-    Json(station.schedules.all())
+pub(super) async fn list(
+    _: Viewer,
+    Extracted(station): Shared,
+) -> Result<Json<Vec<Scheduled>>, Problem> {
+    // Whoever changes a schedule holds the others up until it is on disk.
+    blocking(move || Ok(Json(station.schedules.all()))).await
 }
 
 /// Show a schedule.
@@ -71,7 +75,7 @@ pub(super) async fn show(
     Extracted(station): Shared,
     Path(name): Path<String>,
 ) -> Result<Json<Scheduled>, Problem> {
-    Ok(Json(station.schedules.get(&name).map_err(problem)?))
+    blocking(move || station.schedules.get(&name).map(Json).map_err(problem)).await
 }
 
 /// Start a schedule, or replace the scans of one that runs. Its recorder runs until the last scan is over, also while the
