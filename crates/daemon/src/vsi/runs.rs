@@ -27,6 +27,9 @@ use crate::recorder::{Recorders, Recording};
 /// Time between two looks at a recorder. It reports five times a second.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// Recordings that may be ending at once, while a client begins others.
+const MOST_ENDING: usize = 8;
+
 /// Problems that wait for a client to take them.
 const MOST_PROBLEMS: usize = 200;
 
@@ -95,7 +98,7 @@ impl Runs {
         let named = noted.runs.into_iter().map(|(runtime, run)| (Some(runtime), run));
         for (runtime, run) in named.chain(noted.ending.into_iter().map(|run| (None, run))) {
             let Some(id) = runs.recorder_of(&run) else {
-                if run.id.is_none() {
+                if run.id.is_none() && !run.is_stop_asked {
                     runs.report(format!("{} was not begun, the daemon ended before", run.scan));
                 }
                 continue;
@@ -113,40 +116,31 @@ impl Runs {
     }
 
     /// Begins a recording. What fails from now on is a problem of the recording.
-    pub(super) fn start(&self, runtime: &str, plan: Plan) -> io::Result<()> {
-        let (run, previous) = {
-            let mut state = locked(&self.0.state);
-            state.count += 1;
-            let run = Arc::new(Mutex::new(Run {
-                asked: plan.asked.clone(),
-                scan: plan.scan.clone(),
-                number: state.count,
-                id: None,
-                is_stop_asked: false,
-                ended: None,
-            }));
-            let previous = state.runs.insert(runtime.to_owned(), run.clone());
-            state.ending.retain(|it| locked(it).ended.is_none());
-            state.ending.extend(previous.clone().filter(|it| locked(it).ended.is_none()));
-            (run, previous)
-        };
-        let work = run.clone();
-        let before = previous.clone();
-        let started = self.spawn(move |runs| {
+    pub(super) fn start(&self, runtime: &str, plan: Plan) -> Result<(), String> {
+        let mut state = locked(&self.0.state);
+        let previous = state.runs.get(runtime).cloned();
+        state.ending.retain(|it| locked(it).ended.is_none());
+        if state.ending.len() >= MOST_ENDING {
+            return Err(format!("{MOST_ENDING} recordings are still being ended"));
+        }
+        let number = state.count + 1;
+        let (asked, scan, id) = (plan.asked.clone(), plan.scan.clone(), None);
+        let run = Run { asked, scan, number, id, is_stop_asked: false, ended: None };
+        let run = Arc::new(Mutex::new(run));
+        let (work, before) = (run.clone(), previous.clone());
+        // It begins with the state, so it waits until this returns.
+        self.spawn(move |runs| {
             runs.note();
             match before.is_none_or(|it| until_ended(&it, &work)) {
                 true => runs.record(&work, plan),
                 false => runs.finish(&work, Some("it was stopped before it began".to_owned()), 0),
             }
-        });
-        if started.is_err() {
-            let mut state = locked(&self.0.state);
-            match previous {
-                Some(previous) => state.runs.insert(runtime.to_owned(), previous),
-                None => state.runs.remove(runtime),
-            };
-        }
-        started
+        })
+        .map_err(|error| format!("no thread, {error}"))?;
+        state.count = number;
+        state.runs.insert(runtime.to_owned(), run);
+        state.ending.extend(previous.filter(|it| locked(it).ended.is_none()));
+        Ok(())
     }
 
     /// Asks a recording to end.
@@ -303,15 +297,12 @@ impl Runs {
     }
 }
 
-/// Waits until another recording has ended. False if this one is to end before it begins.
+/// Waits until another recording has ended, which may still have the ports. False if this one was stopped meanwhile.
 fn until_ended(other: &Shared, this: &Shared) -> bool {
     while locked(other).ended.is_none() {
-        if locked(this).is_stop_asked {
-            return false;
-        }
         thread::sleep(LOOK);
     }
-    true
+    !locked(this).is_stop_asked
 }
 
 /// Why a recorder ended without a scan, or with less than was asked of it.

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
-use std::{io, mem};
 
 use fullbore_core::endpoint::UdpSource;
 use fullbore_core::hint::with_causes;
@@ -48,8 +47,18 @@ struct Inner {
 #[derive(Debug, Default)]
 struct State {
     scans: Arc<Vec<StoredScan>>,
+    /// Those that were added since the last listing began.
+    added: Vec<StoredScan>,
     is_asked: bool,
     facts: BTreeMap<String, (Instant, Facts)>,
+}
+
+impl State {
+    /// Takes a listing. A scan that ended while it was made may not be in it.
+    fn listed(&mut self, mut scans: Vec<StoredScan>) {
+        self.added.iter().for_each(|it| add_to(&mut scans, it.clone()));
+        self.scans = Arc::new(scans);
+    }
 }
 
 impl Index {
@@ -71,9 +80,8 @@ impl Index {
     pub(super) fn add(&self, scan: StoredScan) {
         let mut state = self.lock();
         state.facts.remove(&scan.name);
-        if state.scans.iter().all(|it| it.name != scan.name) {
-            Arc::make_mut(&mut state.scans).push(scan);
-        }
+        add_to(Arc::make_mut(&mut state.scans), scan.clone());
+        state.added.push(scan);
         state.is_asked = true;
         self.0.asked.notify_all();
     }
@@ -134,6 +142,12 @@ impl Index {
     }
 }
 
+fn add_to(scans: &mut Vec<StoredScan>, scan: StoredScan) {
+    if scans.iter().all(|it| it.name != scan.name) {
+        scans.push(scan);
+    }
+}
+
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -141,15 +155,17 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 /// Lists the scans until nobody holds the index.
 fn keep(inner: &Weak<Inner>) {
     while let Some(inner) = inner.upgrade() {
-        lock(&inner.state).is_asked = false;
+        {
+            let mut state = lock(&inner.state);
+            state.is_asked = false;
+            state.added.clear();
+        }
         if let Ok(listed) = catalogue::list(&inner.members) {
             let mut entries = listed.entries;
             entries.retain(|it| it.name.parse::<ScanName>().is_ok());
             entries.sort_by(|one, other| (one.start, &one.name).cmp(&(other.start, &other.name)));
             let scan = |it: catalogue::Entry| StoredScan { name: it.name, bytes: it.bytes };
-            let scans = Arc::new(entries.into_iter().map(scan).collect());
-            let old = mem::replace(&mut lock(&inner.state).scans, scans);
-            drop(old);
+            lock(&inner.state).listed(entries.into_iter().map(scan).collect());
         }
         // A store in which nothing was recorded yet cannot be listed, and has no scans.
         let until = Instant::now() + LIST_AGAIN;
@@ -241,5 +257,19 @@ fn title(format: &Format) -> Option<String> {
     match format {
         Format::Frames { kind, .. } => Some(kind.title().replace(' ', "")),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scan_that_ends_while_the_scans_are_listed_stays() {
+        let scan = |name: &str| StoredScan { name: name.to_owned(), bytes: 1 };
+        let mut state = State::default();
+        state.added = vec![scan("s_b"), scan("s_c")];
+        state.listed(vec![scan("s_a"), scan("s_b")]);
+        assert_eq!(*state.scans, [scan("s_a"), scan("s_b"), scan("s_c")]);
     }
 }

@@ -65,7 +65,7 @@ impl Station for DaemonStation {
     }
 
     fn start(&mut self, runtime: &str, plan: Plan) -> Result<(), String> {
-        self.runs.start(runtime, plan).map_err(|error| format!("no thread, {error}"))
+        self.runs.start(runtime, plan)
     }
 
     fn stop(&mut self, runtime: &str) {

@@ -10,18 +10,20 @@ use fullbore_core::hint::Hint;
 
 use super::*;
 use crate::recorder::Recorders;
+use crate::recorder::request::StartRequest;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// It takes a moment to start, and then records until SIGINT.
+/// It takes a moment to start, and then records until SIGINT. It has the ports alone.
 const SCRIPT: &str = r#"#!/bin/bash
 for word in "$@"; do case "$word" in --session=*) session="${word#*=}" ;; --scan=*) scan="${word#*=}" ;; esac; done
 case "$*" in
   *refused*) echo '{"error":"the port is taken","advice":"choose another"}' >&2; exit 2 ;;
 esac
+mkdir "$0.ports" || { echo '{"error":"the ports are taken"}' >&2; exit 2; }
 name="{\"session\":\"$session\",\"scan\":\"$scan\"}"
-trap 'echo "{\"event\":\"sealed\",\"manifest\":{\"scan\":$name},\"complete\":false,\"headline\":\"7 frames missing\"}"; exit 1' INT
-sleep 0.3
+trap 'rmdir "$0.ports"; echo "{\"event\":\"sealed\",\"manifest\":{\"scan\":$name},\"complete\":false,\"headline\":\"7 frames missing\"}"; exit 1' INT
+case "$scan" in late) sleep 1.5 ;; *) sleep 0.3 ;; esac
 echo "{\"event\":\"armed\",\"scan\":$name,\"begins\":null}"
 while :; do
   echo "{\"event\":\"progress\",\"phase\":\"recording\",\"scan\":$name,\"seconds\":1,\"bytes\":80,\"durable_bytes\":40,\"streams\":[],\"members\":[],\"free_bytes\":1,\"seconds_left\":null,\"seconds_until_full\":null}" 2>/dev/null
@@ -165,6 +167,73 @@ fn the_next_daemon_knows_the_recording_and_ends_it() {
     assert_eq!(client.ask("record=on:r1_a"), "!record= 0 ;");
     assert_eq!(client.ask("record=off"), "!record= 1 ;");
     client.until("record?", |it| it == "!record? 0 : off ;");
+}
+
+#[test]
+fn a_recording_that_was_stopped_before_it_began_leaves_the_ports_to_the_one_before() {
+    let place = Place::new();
+    let port = place.open("127.0.0.1");
+    let mut client = Client::of(&port);
+    client.ask(&format!("{MODE}; record=on:r1_late; record=off; record=on:r1_b; record=off"));
+    assert_eq!(client.ask("record=on:r1_c"), "!record= 0 ;");
+    // The next daemon would know all three.
+    let end = Instant::now() + PATIENCE;
+    let noted = || fs::read_to_string(place.0.path().join("state/vsi.json")).unwrap_or_default();
+    let wanted = [r#""scan":"r1_c""#, r#""ending":[{"asked":"r1_late""#, r#"{"asked":"r1_b""#];
+    while !wanted.iter().all(|it| noted().contains(it)) {
+        assert!(Instant::now() < end, "{}", noted());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    client.until("record?", |it| it.ends_with(" : r1_c : 80 ;"));
+    let mut error = String::new();
+    while !error.ends_with(": : : : : ;") {
+        error = client.ask("error?");
+        assert!(!error.contains("taken"), "{error}");
+    }
+    client.ask("record=off");
+    client.until("record?", |it| it == "!record? 0 : off ;");
+}
+
+#[test]
+fn a_recorder_whose_daemon_was_killed_before_it_noted_it_is_known_by_its_scan() {
+    let place = Place::new();
+    let first = place.open("127.0.0.1");
+    let mut client = Client::of(&first);
+    client.ask(MODE);
+    client.ask("record=on:r1_a");
+    client.until("record?", |it| it.ends_with(" : 80 ;"));
+    drop(first);
+    let run = r#"{"asked":"r1_a","scan":"r1_a","number":4,"id":null,"is_stop_asked":false}"#;
+    let other = run.replace("r1_a", "r1_b");
+    let noted = format!(r#"{{"count":5,"runs":{{"default":{run},"other":{other}}}}}"#);
+    fs::write(place.0.path().join("state/vsi.json"), noted).unwrap();
+    let second = place.open("127.0.0.1");
+    let mut client = Client::of(&second);
+    assert!(client.ask("record?").starts_with("!record? 0 : on : 4 : r1_a : "));
+    assert!(client.ask("error?").contains(" : r1_b was not begun, the daemon ended before : "));
+    assert_eq!(client.ask("record=off"), "!record= 1 ;");
+    client.until("record?", |it| it == "!record? 0 : off ;");
+}
+
+#[test]
+fn the_next_daemon_ends_a_recording_that_its_runtime_has_left() {
+    let place = Place::new();
+    let path = |name: &str| place.0.path().join(name);
+    let folder = path("state/recordings");
+    let recorders = Recorders::find(path("recorder"), "/m0".into(), folder).unwrap();
+    let (source, session) = (vec!["udp://:1".to_owned()], "r1".to_owned());
+    let request = StartRequest { source, session, scan: "a".into(), ..StartRequest::default() };
+    let id = recorders.start(request, PATIENCE).unwrap().id;
+    let noted = format!(
+        r#"{{"count":2,"runs":{{}},"ending":[{{"asked":"r1_a","scan":"r1_a","number":1,"id":"{id}","is_stop_asked":true}}]}}"#
+    );
+    fs::write(path("state/vsi.json"), noted).unwrap();
+    let _port = place.open("127.0.0.1");
+    let end = Instant::now() + PATIENCE;
+    while recorders.get(id).unwrap().life.is_active() {
+        assert!(Instant::now() < end);
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]
