@@ -474,23 +474,30 @@ impl Keeper {
                 memory.copier.as_ref().map(Copier::done).unwrap_or_default()
             }
         };
-        let told = done.into_iter().map(|Copied { scan, copied }| {
+        let places = memory.roots.iter().map(|it| it.display().to_string());
+        let places = places.collect::<Vec<_>>().join(",");
+        let stays = |scan: &ScanName, why: &str| Event::Warning {
+            text: format!("{scan} is not written to the store: {why}; it stays in {places}"),
+        };
+        let mut told = Vec::new();
+        for Copied { scan, copied } in done {
             memory.waiting.remove(&scan);
-            match copied {
+            told.push(match copied {
                 Ok(bytes) => {
                     Event::Note { text: format!("{scan}: {} are in the store", ByteSize(bytes)) }
                 }
                 Err(why) => {
                     memory.failed = true;
-                    let places = memory.roots.iter().map(|it| it.display().to_string());
-                    let places = places.collect::<Vec<_>>().join(",");
-                    let text =
-                        format!("{scan} is not written to the store: {why}; it stays in {places}");
-                    Event::Warning { text }
+                    stays(&scan, &why)
                 }
-            }
-        });
-        told.collect()
+            });
+        }
+        if wait {
+            // The thread that copies could not be started, or failed.
+            memory.failed |= !memory.waiting.is_empty();
+            told.extend(memory.waiting.keys().map(|scan| stays(scan, "no thread copies it")));
+        }
+        told
     }
 
     /// A warning, once.
@@ -528,4 +535,25 @@ fn numbered(name: &ScanName, number: usize) -> ScanName {
         _ => text.parse().unwrap_or_else(|_| name.scan.clone()),
     };
     ScanName { session: name.session.clone(), scan }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_in_memory_and_was_not_copied_stays_there_at_the_end() {
+        let (store, memory) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (roots, pieces) = (vec![store.path().to_owned()], vec![memory.path().to_owned()]);
+        let ring = RingName("s_ring".parse().unwrap());
+        let listeners = Listeners::open(&[]).unwrap();
+        let mut keeper = Keeper::with(roots, ring, None, listeners).in_memory(pieces, 1 << 30);
+        let waiting = &mut keeper.memory.as_mut().unwrap().waiting;
+        waiting.insert("s_kept".parse().unwrap(), 1);
+        assert!(keeper.copied(false).is_empty());
+        let told = keeper.copied(true);
+        let Some(Event::Warning { text }) = told.first() else { panic!("{told:?}") };
+        assert!(text.contains("s_kept is not written to the store"), "{text}");
+        assert!(keeper.memory.unwrap().failed, "its memory is not removed");
+    }
 }
