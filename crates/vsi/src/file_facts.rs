@@ -44,7 +44,8 @@ pub fn of_ends(head: &[u8], tail: &[u8], length: u64) -> Option<ScanFacts> {
     let count = threads.len() as u32;
     let whole_second = (start.number == 0).then(|| time(start, 1));
     let expected = rate.zip(seconds).map(|(rate, seconds)| {
-        (seconds * rate as f64).round() as u64 * u64::from(count) * frame_bytes as u64
+        let frames = ((seconds * rate as f64).round() as u64).saturating_mul(count.into());
+        frames.saturating_mul(frame_bytes as u64)
     });
     Some(ScanFacts {
         format: Some("VDIF".to_owned()),
@@ -132,6 +133,22 @@ mod tests {
         let mut damaged = bytes.clone();
         damaged[1032 + 8] ^= 1;
         assert_eq!(of_ends(&damaged, &damaged, damaged.len() as u64), None);
+    }
+
+    #[test]
+    fn ends_that_are_as_far_apart_as_headers_can_tell_are_judged() {
+        let frame = |second, number, thread| {
+            let header = Header::from_words([0; 8]).with_frame_bytes(1032);
+            let mut header = header.with_bits_per_sample(2).with_thread(thread);
+            header.set_time(Second::of(0, second), number);
+            let mut frame = vec![0; 1032];
+            header.write(&mut frame).unwrap();
+            frame
+        };
+        let (last_second, last_frame) = ((1 << 30) - 1, (1 << 24) - 1);
+        let bytes = [frame(0, last_frame, 0), frame(last_second, last_frame, 1)].concat();
+        let facts = of_ends(&bytes, &bytes, bytes.len() as u64).unwrap();
+        assert!(facts.missing_bytes > Some(1 << 60), "{facts:?}");
     }
 
     proptest! {
