@@ -6,7 +6,8 @@
 //! ```
 //!
 //! A thousand clients that connect and say nothing hold as many places as the limit allows, push each other out, and
-//! are closed after the header timeout. A client that does not read its answer is closed after [`UNREAD`].
+//! are closed after the header timeout. A client over TCP that does not read its answer is closed after [`UNREAD`]. On
+//! the Unix socket it keeps its place, which is one of its own user's.
 
 pub mod peer;
 mod stream;
