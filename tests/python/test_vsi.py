@@ -348,7 +348,7 @@ def test_only_listed_hosts_command_and_the_port_is_closed_without_the_option(sto
         with pytest.raises(Refused, match="not allowed from this address"):
             fs.ask("mode = none ;")
         fs.ask("record?")
-        assert "not allowed" in next(station.state.glob("station/*/vsi.log")).read_text()
+        assert "not allowed" in next(station.state.glob("station/*/vsi-refused.log")).read_text()
     with Station(store, tmp_path / "state") as station:
         assert "vsi" not in station.told
     told = run("serve", "--vsi-s-allow", "192.0.2.1", "--store", store, code=2).stderr.decode()

@@ -59,6 +59,8 @@ struct Shared {
     dialect: Mutex<(FlexBuff, DaemonStation)>,
     allow: AllowList,
     audit: Audit,
+    /// The log of commands from addresses that may only ask: they can fill this one, and displace no line of the other.
+    refused: Audit,
     connections: AtomicUsize,
     readers: AtomicUsize,
     stop: StopHandle,
@@ -103,6 +105,7 @@ impl Port {
             dialect: Mutex::new((FlexBuff::default(), station.map_err(Error::Start)?)),
             allow: settings.allow.clone(),
             audit: Audit::new(state.join("vsi.log")),
+            refused: Audit::new(state.join("vsi-refused.log")),
             connections: AtomicUsize::new(0),
             readers: AtomicUsize::new(0),
             stop: StopHandle::default(),
@@ -242,7 +245,8 @@ impl Shared {
         }
         tracing::info!(%address, line, answer, "VSI-S");
         let line = Line { time: Clock::new().now(), address, line, answer };
-        if let Err(error) = self.audit.append(&line) {
+        let log = if self.allow.allows(address.ip()) { &self.audit } else { &self.refused };
+        if let Err(error) = log.append(&line) {
             tracing::error!(%error, "the audit log of VSI-S lacks a line");
         }
     }
