@@ -125,12 +125,20 @@ def test_a_request_names_inputs_and_a_reload_changes_them(store, tmp_path):
         assert begun["request"]["source"] == ["input:vlbi"]
         wire.send(wire.run_of_frames(FRAMES), port)
         station.until(begun["id"], lambda it: it["progress"] and it["progress"]["streams"][0]["frames"] == FRAMES)
+        followed = station.connect()
+        followed.request("GET", "/api/v1/events?hz=5", headers={"Authorization": f"Bearer {SECRETS['viewer']}"})
+        events = followed.getresponse()
+        assert events.status == 200 and events.read1()
         # A reload takes clients, inputs and limits, and names what it cannot take. The recording goes on.
         station.write(text.replace("vlbi", "other") + f'[[user]]\nname = "root"\nrole = "viewer"\n', tokens=["admin"])
         told = station.reload()
         assert told == {"event": "reloaded", "taken": True, "needs_restart": [], "problems": []}
         assert station.ask("GET", "/api/v1/inputs").json["inputs"] == {"other": [source]}
         assert station.ask("GET", "/api/v1/status", role="viewer").status == 401
+        # Who is not known any more does not go on following.
+        end = time.monotonic() + PATIENCE
+        while events.read1():
+            assert time.monotonic() < end
         station.file.write_text(station.file.read_text().replace("127.0.0.1:0", "127.0.0.1:1"))
         assert station.reload()["needs_restart"] == ["[listen] http, https, unix"]
         station.file.write_text("nonsense")
@@ -202,6 +210,17 @@ def test_other_hosts_need_tls_and_a_token(store, tmp_path):
     with Described(store, tmp_path / "state", text, listen=False) as again:
         again.connect = lambda: http.client.HTTPSConnection("localhost", again.port, timeout=PATIENCE, context=context)
         assert again.told["fingerprint"] == fingerprint
+    # A certificate of files, which are taken out of the file of the station later.
+    given = f'certificate = "{certificate}"\nkey = "{certificate.with_name("key.pem")}"\n'
+    with Described(store, tmp_path / "other", text + given, listen=False) as other:
+        assert other.told["fingerprint"] == fingerprint
+        other.write(text)
+        assert other.reload()["problems"] == []
+        (made,) = tmp_path.glob("other/station/*/tls/certificate.pem")
+        assert ssl.get_server_certificate(("127.0.0.1", other.port)).split() == made.read_text().split() != certificate.read_text().split()
+        other.connect = lambda: http.client.HTTPSConnection(
+            "localhost", other.port, timeout=PATIENCE, context=ssl.create_default_context(cafile=made)
+        )
     for address, tokens, why in (("https", "", "the file has no token"), ("http", None, "nothing is encrypted")):
         file = tmp_path / "open.toml"
         token = "" if tokens == "" else f'[[token]]\nname = "a"\nrole = "viewer"\nsha256 = "{64 * "0"}"\n'

@@ -65,7 +65,7 @@ pub(super) async fn status(_: Viewer, State(station): Shared) -> Response {
     ),
 )]
 pub(super) async fn follow(
-    _: Viewer,
+    Viewer(proven): Viewer,
     State(station): Shared,
     Query(Rate { hz }): Query<Rate>,
 ) -> Result<Response, Problem> {
@@ -79,13 +79,17 @@ pub(super) async fn follow(
     news.mark_changed();
     let every = Duration::from_secs(1) / hz;
     let events = stream::unfold(
-        (news, Instant::now(), permit),
-        move |(mut news, next, permit)| async move {
+        (news, Instant::now(), (permit, station, proven)),
+        move |(mut news, next, held)| async move {
             sleep_until(next).await;
             news.changed().await.ok()?;
+            let (_, station, proven) = &held;
+            if !station.still_knows(proven) {
+                return None;
+            }
             let text: Arc<str> = news.borrow_and_update().clone();
             let event = Event::default().event("state").data(&*text);
-            Some((Ok::<_, Infallible>(event), (news, Instant::now() + every, permit)))
+            Some((Ok::<_, Infallible>(event), (news, Instant::now() + every, held)))
         },
     );
     Ok(Sse::new(events).keep_alive(KeepAlive::new()).into_response())

@@ -13,7 +13,8 @@ use axum::response::{IntoResponse, Response};
 
 use super::Station;
 use super::problem::Problem;
-use super::who::Proven;
+use super::who::{Other, Proven};
+use crate::auth::Hash;
 use crate::auth::sessions::csrf_of;
 use crate::net::peer::Peer;
 
@@ -134,7 +135,8 @@ fn check(
         return token(station, peer, authorization).map(Some);
     }
     if let Peer::Unix { uid } = peer {
-        return Ok(settings.user(*uid).map(|identity| Proven { identity, cookie: None }));
+        let other = Some(Other::User(*uid));
+        return Ok(settings.user(*uid).map(|identity| Proven { identity, cookie: None, other }));
     }
     let cookie = text(&header::COOKIE).and_then(|it| cookie_of(it, port));
     let Some(cookie) = cookie.filter(|_| by_cookie) else { return Ok(None) };
@@ -145,13 +147,16 @@ fn check(
             return Err(forbidden("the request lacks the X-Fullbore-CSRF header of its session"));
         }
     }
-    Ok(Some(Proven { identity, cookie: Some(cookie.to_owned()) }))
+    Ok(Some(Proven { identity, cookie: Some(cookie.to_owned()), other: None }))
 }
 
 fn token(station: &Station, peer: &Peer, authorization: &str) -> Result<Proven, Problem> {
     let secret = authorization.strip_prefix("Bearer ").unwrap_or_default();
     match station.settings.get().tokens.find(secret) {
-        Some(identity) => Ok(Proven { identity, cookie: None }),
+        Some(identity) => {
+            let other = Some(Other::Token(Hash::of(secret)));
+            Ok(Proven { identity, cookie: None, other })
+        }
         None => {
             let mut attempts = station.attempts.lock().unwrap_or_else(PoisonError::into_inner);
             let attempts = attempts.of(peer.origin(), Instant::now());

@@ -22,7 +22,6 @@ use fullbore_recording::spectra::request::{usual_channels, usual_rows, usual_win
 use fullbore_recording::spectra::{Request, place};
 use serde::Deserialize;
 use tokio::net::UnixStream;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 use utoipa::IntoParams;
 use uuid::Uuid;
@@ -115,7 +114,10 @@ pub(super) async fn follow(
     let socket = blocking(move || connect().map_err(unreachable)).await?;
     let recorder = UnixStream::from_std(socket).map_err(|error| Problem::internal(&error))?;
     let upgrade = upgrade.max_message_size(LARGEST_FRAME).max_frame_size(LARGEST_FRAME);
-    Ok(upgrade.on_upgrade(move |client| pass(client, recorder, permit)))
+    Ok(upgrade.on_upgrade(async move |client| {
+        let _permit = permit;
+        pass(client, recorder, &|| station.still_knows(&proven)).await;
+    }))
 }
 
 /// The recorder has no socket, because an older version started it, or it is about to end.
@@ -124,8 +126,12 @@ fn unreachable(error: std::io::Error) -> Problem {
     Problem::new(StatusCode::CONFLICT, why)
 }
 
-/// Passes messages on until one side is gone.
-async fn pass(mut client: WebSocket, recorder: UnixStream, _permit: OwnedSemaphorePermit) {
+/// Passes messages on until one side is gone, or the client is not known any more.
+async fn pass(
+    mut client: WebSocket,
+    recorder: UnixStream,
+    is_known: &(impl Fn() -> bool + Sync),
+) {
     let (mut decoder, mut buffer) = (Decoder::default(), vec![0; 16 << 10]);
     loop {
         tokio::select! {
@@ -140,6 +146,9 @@ async fn pass(mut client: WebSocket, recorder: UnixStream, _permit: OwnedSemapho
                     Ok(bytes) => decoder.feed(&buffer[..bytes]),
                     Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
                     Err(_) => break,
+                }
+                if !is_known() {
+                    break;
                 }
                 if !forward(&mut client, &mut decoder).await {
                     return;

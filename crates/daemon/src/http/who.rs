@@ -1,11 +1,14 @@
 //! The role that a handler needs, as an argument of it.
 
+use std::time::SystemTime;
+
 use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 
+use super::Station;
 use super::problem::Problem;
-use crate::auth::{Identity, Role};
+use crate::auth::{Hash, Identity, Role};
 
 /// How a client proved who it is.
 #[derive(Clone, Debug)]
@@ -13,6 +16,34 @@ pub(super) struct Proven {
     pub(super) identity: Identity,
     /// The cookie, if it is a browser.
     pub(super) cookie: Option<String>,
+    /// What proved it, if it is none.
+    pub(super) other: Option<Other>,
+}
+
+/// A proof that is no cookie.
+#[derive(Clone, Debug)]
+pub(super) enum Other {
+    /// A token, by its hash.
+    Token(Hash),
+    /// A user of the Unix socket, by the kernel.
+    User(u32),
+}
+
+impl Station {
+    /// True if a client is still who it was: an answer that goes on for hours ends with the session, the token or the user.
+    pub(super) fn still_knows(&self, proven: &Proven) -> bool {
+        let (settings, identity) = (self.settings.get(), &proven.identity);
+        match (&proven.cookie, &proven.other) {
+            (Some(cookie), _) => {
+                self.sessions.find(cookie, SystemTime::now()).as_ref() == Some(identity)
+            }
+            (None, Some(Other::Token(hash))) => {
+                settings.tokens.has(hash, &identity.name, identity.role)
+            }
+            (None, Some(Other::User(uid))) => settings.user(*uid).as_ref() == Some(identity),
+            (None, None) => false,
+        }
+    }
 }
 
 /// Any client that has proven who it is.
