@@ -109,8 +109,7 @@ impl Sessions {
     ) -> io::Result<Opened> {
         let cookie = new_secret()?;
         let now = seconds(now);
-        let (name, role, until) =
-            (identity.name.to_string(), identity.role, now + LASTS.as_secs());
+        let (name, role, until) = (identity.name.to_string(), identity.role, now + LASTS.as_secs());
         self.lock().add(Hash::of(&cookie), Session { name, role, until, token }, now);
         self.save()?;
         Ok(Opened { cookie, identity })

@@ -29,10 +29,7 @@ const KIND: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
         (status = 401, body = Problem),
     ),
 )]
-pub(super) async fn show(
-    _: Viewer,
-    Extracted(station): Shared,
-) -> Result<Response, Problem> {
+pub(super) async fn show(_: Viewer, Extracted(station): Shared) -> Result<Response, Problem> {
     // Whoever changes a schedule holds the others up until it is on disk.
     let text = blocking(move || Ok(of_station(&station))).await?;
     Ok(([(header::CONTENT_TYPE, KIND)], text).into_response())

@@ -14,8 +14,8 @@ use super::guard::{cookie_name, too_many};
 use super::problem::Problem;
 use super::who::{Admin, Viewer};
 use super::{Shared, Station, blocking};
-use crate::auth::{Hash, Role};
 use crate::auth::sessions::{LASTS, LINK_LASTS, csrf_of};
+use crate::auth::{Hash, Role};
 use crate::net::peer::Peer;
 use crate::net::table::Origin;
 
@@ -114,9 +114,7 @@ fn try_login(
     let now = SystemTime::now();
     let (identity, token) = match login {
         Login::Code(code) => (station.sessions.use_link(code, now), None),
-        Login::Token(token) => {
-            (station.settings.get().tokens.find(token), Some(Hash::of(token)))
-        }
+        Login::Token(token) => (station.settings.get().tokens.find(token), Some(Hash::of(token))),
     };
     let Some(identity) = identity else {
         attempts().of(origin, begun).fail(begun);

@@ -127,11 +127,7 @@ fn unreachable(error: std::io::Error) -> Problem {
 }
 
 /// Passes messages on until one side is gone, or the client is not known any more.
-async fn pass(
-    mut client: WebSocket,
-    recorder: UnixStream,
-    is_known: &(impl Fn() -> bool + Sync),
-) {
+async fn pass(mut client: WebSocket, recorder: UnixStream, is_known: &(impl Fn() -> bool + Sync)) {
     let (mut decoder, mut buffer) = (Decoder::default(), vec![0; 16 << 10]);
     loop {
         tokio::select! {

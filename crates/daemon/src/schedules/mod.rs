@@ -351,7 +351,11 @@ impl Schedules {
         let folder = Folder::of(&self.0.folder, name);
         folder.note(&one.wanted).map_err(at("writing it"))?;
         if let Some(recording) = self.newest(name, one).filter(|it| it.life.is_active()) {
-            self.0.recorders.ask(recording.id, false)?;
+            match self.0.recorders.ask(recording.id, false) {
+                // It has ended just now.
+                Ok(_) | Err(recorder::Error::Ended { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         drop(known);
         self.get(name)
