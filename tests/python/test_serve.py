@@ -333,6 +333,16 @@ def test_failed_logins_are_limited_and_in_the_audit_log(station):
     assert (line["who"], line["role"], line["method"], line["status"]) == ("viewer", "viewer", "DELETE", 403)
 
 
+def test_a_stop_that_is_sent_twice_loses_nothing(station):
+    port, source = new_source()
+    id = station.start(source)["id"]
+    wire.send(wire.run_of_frames(FRAMES), port)
+    station.until(id, lambda it: it["progress"] and it["progress"]["streams"] and frames_of(it) >= FRAMES)
+    assert [station.ask("POST", f"/api/v1/recordings/{id}/stop").status for _ in range(2)] == [202] * 2
+    ended = station.until(id, lambda it: it["phase"] == "ended")
+    assert ended["exit_code"] == 0 and ended["finished"][0]["complete"], ended
+
+
 def audited(station):
     logs = station.state.glob("station/*/audit.log")
     return [json.loads(line) for log in logs for line in log.read_text().splitlines()]
