@@ -25,7 +25,7 @@ use uuid::Uuid;
 use super::copier::{Copied, Copier};
 use super::fit::{Room, lacks};
 use super::lookout::{Condition, Found};
-use super::plan::{Piece, Window, chains, excess};
+use super::plan::{Piece, Window, chains, excess, overfull};
 use super::source::{Listeners, SourceError, TriggerSource};
 use super::trigger::{Trigger, directory_of, list};
 use super::{RingName, memory};
@@ -60,11 +60,20 @@ struct Memory {
     roots: Vec<PathBuf>,
     /// The most bytes of pieces and of kept scans. None without a recorder.
     most: Option<u64>,
-    /// Kept scans that are not in the store yet, and their bytes.
-    waiting: BTreeMap<ScanName, u64>,
+    /// Kept scans that are not in the store yet.
+    waiting: BTreeMap<ScanName, Held>,
     copier: Option<Copier>,
     /// True if a kept scan could not be copied.
     failed: bool,
+}
+
+/// What a kept scan holds in memory.
+#[derive(Debug)]
+enum Held {
+    /// The chunks of these pieces, which it shares with them.
+    Pieces(Vec<Piece>),
+    /// So many bytes: it was kept by a recorder before.
+    Bytes(u64),
 }
 
 /// The result of [`settle`].
@@ -255,7 +264,7 @@ impl Keeper {
                 && RingName::of_piece(&name).is_none()
             {
                 // A recorder that died had kept it, and not copied yet.
-                memory.waiting.insert(name, 0);
+                memory.waiting.insert(name, Held::Bytes(entry.bytes));
                 continue;
             }
             if RingName::of_piece(&name).as_ref() != Some(&self.ring) || entry.protected {
@@ -370,7 +379,7 @@ impl Keeper {
             let _ = markers::set(self.pieces_on(), scan, moment, note);
         }
         if let Some(memory) = &mut self.memory {
-            memory.waiting.insert(scan.clone(), bytes.0);
+            memory.waiting.insert(scan.clone(), Held::Pieces(chain.to_vec()));
             memory.copy(scan.clone(), &self.roots);
             text += "; it is being written to the store";
         }
@@ -439,20 +448,19 @@ impl Keeper {
     fn room(&self) -> Option<u64> {
         let memory = self.memory.as_ref()?;
         let largest = self.pieces.iter().map(|piece| piece.bytes).max().unwrap_or(0);
-        let waiting: u64 = memory.waiting.values().sum();
-        Some(memory.most?.saturating_sub(waiting.saturating_add(largest.saturating_mul(3))))
+        let held = memory.held(&self.pieces);
+        Some(memory.most?.saturating_sub(held.saturating_add(largest.saturating_mul(3))))
     }
 
-    /// Ends the triggers early that cover more than the memory has, so that it does not overflow.
+    /// Ends the triggers early that together cover more than the memory has, so that it does not overflow.
     fn make_room(&mut self) -> Vec<Event> {
-        let Some(room) = self.room() else { return Vec::new() };
         let mut told = Vec::new();
-        for trigger in list(&self.roots, &self.ring) {
+        let mut waiting = list(&self.roots, &self.ring);
+        while let Some(room) = self.room() {
+            let windows: Vec<Window> = waiting.iter().map(Trigger::window).collect();
+            let Some(place) = overfull(&self.pieces, &windows, room) else { break };
+            let trigger = waiting.remove(place);
             let Some(range) = trigger.window().pieces(&self.pieces, true) else { continue };
-            let bytes: u64 = self.pieces[range.clone()].iter().map(|piece| piece.bytes).sum();
-            if bytes <= room {
-                continue;
-            }
             let text = format!(
                 "{}: the memory is full before the end of the trigger, so it keeps only what came until now",
                 trigger.keep_as
@@ -507,6 +515,21 @@ impl Memory {
         Self { roots, most, waiting: BTreeMap::new(), copier: None, failed: false }
     }
 
+    /// The bytes of kept scans, beside those that they share with these pieces.
+    fn held(&self, pieces: &[Piece]) -> u64 {
+        let there: BTreeSet<&ScanName> = pieces.iter().map(|piece| &piece.name).collect();
+        let mut held = BTreeMap::new();
+        let mut bytes = 0u64;
+        for scan in self.waiting.values() {
+            match scan {
+                Held::Bytes(own) => bytes = bytes.saturating_add(*own),
+                Held::Pieces(own) => held.extend(own.iter().map(|it| (&it.name, it.bytes))),
+            }
+        }
+        held.retain(|name, _| !there.contains(name));
+        held.into_values().fold(bytes, u64::saturating_add)
+    }
+
     /// Lets a kept scan be copied to the store.
     fn copy(&mut self, scan: ScanName, store: &[PathBuf]) {
         if self.copier.is_none() {
@@ -528,4 +551,28 @@ fn numbered(name: &ScanName, number: usize) -> ScanName {
         _ => text.parse().unwrap_or_else(|_| name.scan.clone()),
     };
     ScanName { session: name.session.clone(), scan }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kept_scans_hold_what_no_piece_and_no_other_scan_has() {
+        let piece = |number: i64| Piece {
+            name: format!("s_a-20261127T090000Z-{number}").parse().unwrap(),
+            armed: Tai(number),
+            stopped: Tai(number + 1),
+            bytes: 10,
+        };
+        let all: Vec<Piece> = (1..=5).map(piece).collect();
+        let mut memory = Memory::new(Vec::new(), Some(100));
+        let mut keep = |name: &str, held| memory.waiting.insert(name.parse().unwrap(), held);
+        keep("s_one", Held::Pieces(all[..3].to_vec()));
+        keep("s_two", Held::Pieces(all[2..4].to_vec()));
+        assert_eq!(memory.held(&all), 0, "they are links");
+        assert_eq!(memory.held(&all[3..]), 30, "the third piece counts once");
+        memory.waiting.insert("s_before".parse().unwrap(), Held::Bytes(7));
+        assert_eq!(memory.held(&[]), 47);
+    }
 }
