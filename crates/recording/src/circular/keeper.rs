@@ -224,18 +224,38 @@ impl Keeper {
         }
         told.extend(self.judge_rate());
         told.extend(self.make_room());
-        told.extend(self.complete(ended));
+        // A recorder that could not begin leaves the triggers of the one before to `fullbore trigger`, which says what they
+        // lack.
+        told.extend(self.complete(ended && self.sealed > 0));
         told.extend(self.copied(ended));
         told.extend(self.remove_oldest(now));
-        if ended && let Some(memory) = self.memory.as_ref().filter(|memory| !memory.failed) {
-            let removed = super::memory::remove(&self.roots, &self.ring);
-            if let Err(error) = removed {
-                let place = memory.roots[0].display();
-                let text = format!("{}: removing its pieces from {place}: {error}", self.ring);
-                told.push(Event::Warning { text });
-            }
+        if ended {
+            told.extend(self.free_memory());
         }
         told
+    }
+
+    /// Removes the recording from memory, unless something in it is not in the store. A recorder that has sealed nothing
+    /// leaves the pieces of the one before.
+    fn free_memory(&self) -> Option<Event> {
+        let memory = self.memory.as_ref().filter(|memory| !memory.failed)?;
+        let (place, ring) = (memory.place(), &self.ring);
+        if self.sealed == 0 && !self.pieces.is_empty() {
+            let text = format!("{ring}: the pieces of an earlier recorder stay in {place}");
+            return Some(Event::Note { text });
+        }
+        let entries = catalogue::list(&memory.roots).map(|it| it.entries).unwrap_or_default();
+        if let Some(open) = entries.into_iter().find(|it| it.state == ScanState::Unsealed) {
+            let piece = open.name;
+            let text = format!(
+                "{piece} of an earlier recorder is not sealed, so the pieces stay in {place}: `fullbore recover {piece} \
+                 --store {place}` seals it"
+            );
+            return Some(Event::Warning { text });
+        }
+        let error = super::memory::remove(&self.roots, &self.ring).err()?;
+        let text = format!("{ring}: removing its pieces from {place}: {error}");
+        Some(Event::Warning { text })
     }
 
     /// Takes the lock. False if another process has it, or there is no member yet.
@@ -490,10 +510,9 @@ impl Keeper {
                 }
                 Err(why) => {
                     memory.failed = true;
-                    let places = memory.roots.iter().map(|it| it.display().to_string());
-                    let places = places.collect::<Vec<_>>().join(",");
+                    let place = memory.place();
                     let text =
-                        format!("{scan} is not written to the store: {why}; it stays in {places}");
+                        format!("{scan} is not written to the store: {why}; it stays in {place}");
                     Event::Warning { text }
                 }
             }
@@ -513,6 +532,12 @@ impl Keeper {
 impl Memory {
     fn new(roots: Vec<PathBuf>, most: Option<u64>) -> Self {
         Self { roots, most, waiting: BTreeMap::new(), copier: None, failed: false }
+    }
+
+    /// The members, as an option takes them.
+    fn place(&self) -> String {
+        let places = self.roots.iter().map(|it| it.display().to_string());
+        places.collect::<Vec<_>>().join(",")
     }
 
     /// The bytes of kept scans, beside those that they share with these pieces.
