@@ -214,11 +214,13 @@ fn addressed_to(head: &[u8]) -> Option<(IpAddr, u16)> {
     let word = |at: usize| head.get(at..)?.first_chunk().copied().map(u16::from_be_bytes);
     match word(12)? {
         0x0800 => {
-            let to = head.get(30..)?.first_chunk().copied().map(<Ipv4Addr as From<[u8; 4]>>::from)?;
+            let to =
+                head.get(30..)?.first_chunk().copied().map(<Ipv4Addr as From<[u8; 4]>>::from)?;
             Some((to.into(), word(36)?))
         }
         0x86dd => {
-            let to = head.get(38..)?.first_chunk().copied().map(<Ipv6Addr as From<[u8; 16]>>::from)?;
+            let to =
+                head.get(38..)?.first_chunk().copied().map(<Ipv6Addr as From<[u8; 16]>>::from)?;
             Some((to.into(), word(56)?))
         }
         _ => None,

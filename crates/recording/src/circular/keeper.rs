@@ -580,7 +580,41 @@ fn numbered(name: &ScanName, number: usize) -> ScanName {
 
 #[cfg(test)]
 mod tests {
+    use fullbore_store::Member;
+    use fullbore_store::testing::{Store, StreamPlan};
+
     use super::*;
+
+    #[test]
+    fn memory_is_freed_only_if_this_recorder_has_sealed_and_nothing_is_left_to_seal() {
+        let (store, laid) = (Store::new(1), Store::in_memory(1));
+        store.roots().iter().for_each(|root| drop(Member::open(root).unwrap()));
+        let ring = RingName("s_sky".parse().unwrap());
+        let whole = StreamPlan::vdif("a").frames(64);
+        laid.lay_down("s_sky-20261127T090000Z", &[whole.clone()]);
+        laid.lay_down("s_sky-20261127T090000Z-2", &[whole.unsealed()]);
+        let made = memory::make(&store.roots(), &ring).unwrap();
+        for entry in std::fs::read_dir(&laid.roots()[0]).unwrap().flatten() {
+            std::fs::rename(entry.path(), made[0].join(entry.file_name())).unwrap();
+        }
+        let limit = Retention::Size(ByteSize(1 << 40));
+        let keeper = Keeper::new(store.roots(), ring, limit, &[]).unwrap();
+        let mut keeper = keeper.in_memory(made.clone(), 1 << 30);
+        let mut step = |sealed| {
+            keeper.sealed = sealed;
+            let texts = keeper.step(true).into_iter().map(|event| match event {
+                Event::Note { text } | Event::Warning { text } => text,
+                other => panic!("{other:?}"),
+            });
+            (texts.collect::<Vec<_>>(), made[0].exists())
+        };
+        let (told, stays) = step(0);
+        assert!(stays && told[0].contains("pieces of an earlier recorder stay"), "{told:?}");
+        let (told, stays) = step(5);
+        assert!(stays && told[0].contains("fullbore recover s_sky-20261127T090000Z-2"), "{told:?}");
+        std::fs::remove_dir_all(made[0].join("s_sky-20261127T090000Z-2")).unwrap();
+        assert_eq!(step(5), (vec![], false));
+    }
 
     #[test]
     fn kept_scans_hold_what_no_piece_and_no_other_scan_has() {

@@ -259,8 +259,7 @@ mod tests {
         let (tell, _told) = std::sync::mpsc::channel();
         let hold = HoldTimes { off_ns: 0, longest_ns: 0 };
         let query = Query::of_samples("level(any) > 1").unwrap();
-        let mut watch =
-            Watch::new(vec![Condition { text: "x".into(), query, hold }], finds, tell);
+        let mut watch = Watch::new(vec![Condition { text: "x".into(), query, hold }], finds, tell);
         let samples = Some(SampleLayout {
             sample_rate: "1MHz".parse().ok(),
             ..SampleLayout::new("ri8".parse().unwrap(), 1)

@@ -82,8 +82,8 @@ pub fn excess(pieces: &[Piece], limit: Retention, waiting: &[Window], now: Tai) 
 pub fn overfull(pieces: &[Piece], waiting: &[Window], room: u64) -> Option<usize> {
     let covered = pieces.iter().filter(|piece| waiting.iter().any(|window| window.covers(piece)));
     let bytes = covered.fold(0u64, |sum, piece| sum.saturating_add(piece.bytes));
-    let with_pieces = (0..waiting.len())
-        .filter(|&place| pieces.iter().any(|piece| waiting[place].covers(piece)));
+    let with_pieces =
+        (0..waiting.len()).filter(|&place| pieces.iter().any(|piece| waiting[place].covers(piece)));
     with_pieces.min_by_key(|&place| waiting[place].from).filter(|_| bytes > room)
 }
 
