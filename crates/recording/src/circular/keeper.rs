@@ -580,7 +580,6 @@ fn numbered(name: &ScanName, number: usize) -> ScanName {
 
 #[cfg(test)]
 mod tests {
-    use fullbore_store::Member;
     use fullbore_store::testing::{Store, StreamPlan};
 
     use super::*;
@@ -588,7 +587,6 @@ mod tests {
     #[test]
     fn memory_is_freed_only_if_this_recorder_has_sealed_and_nothing_is_left_to_seal() {
         let (store, laid) = (Store::new(1), Store::in_memory(1));
-        store.roots().iter().for_each(|root| drop(Member::open(root).unwrap()));
         let ring = RingName("s_sky".parse().unwrap());
         let whole = StreamPlan::vdif("a").frames(64);
         laid.lay_down("s_sky-20261127T090000Z", &[whole.clone()]);
