@@ -263,9 +263,11 @@ def test_what_an_engine_drops_is_missing_and_explained_by_its_counter(engine, ca
     missing = account["terms"]["missing"]
     # Neither 4 MiB of packets of a kB, nor the 4096 chunks that a queue has at least, hold 11900 packets.
     counter = {"packet": "tp_drops", "xdp": "rx_dropped"}[engine]
-    explained = moved(account, LAYERS[engine])[counter] + sum(moved(account, "device").values())
+    ours, of_device = moved(account, LAYERS[engine])[counter], sum(moved(account, "device").values())
+    # veth counts what a full XDP socket refuses, too.
+    explained = max(ours, of_device) if engine == "xdp" else ours + of_device
     assert 3000 < missing <= explained, (account["terms"], account["drop_counters"])
-    assert moved(account, LAYERS[engine])[counter] > 3000
+    assert ours > 3000
     assert account["verdict"] == "consistent"
     run("verify", recording.scan, "--store", store, code=INTACT)
 

@@ -285,9 +285,10 @@ impl DropCounter {
 
     /// The largest number of frames whose loss the counter explains. This is the difference itself, or `merged` times
     /// that (`merged`: the most frames in a message) for a socket or a ring that counted merged messages. An empty fill
-    /// ring of XDP explains none: the packets that found no room are in `rx_dropped`, or in the device's counter.
+    /// ring of XDP explains none: the packets that found no room are in `rx_dropped`, or in the device's counter. A wrong
+    /// descriptor in it is no packet.
     pub fn explains(&self, merged: u64) -> u64 {
-        if self.counter == "rx_fill_ring_empty_descs" {
+        if matches!(&*self.counter, "rx_fill_ring_empty_descs" | "rx_invalid_descs") {
             return 0;
         }
         match self.coarse && matches!(self.layer, Layer::Socket | Layer::PacketRing) {
@@ -713,7 +714,7 @@ impl Account {
     fn explained_by(&self, of: impl Fn(&DropCounter) -> bool) -> u64 {
         let merged = self.most_merged();
         let chosen = self.drop_counters.iter().filter(|counter| of(counter));
-        together(chosen.map(|counter| (counter.layer, counter.explains(merged))))
+        together(chosen.map(|counter| (counter, counter.explains(merged))))
     }
 
     /// The largest number of its frames in one message.
@@ -735,20 +736,23 @@ impl Account {
 }
 
 /// Returns the number of frames that these counters explain together. A frame is lost once but may be counted twice: a
-/// device also counts the drops of a backlog, and a socket also counts the frames discarded for their checksum.
-fn together(counted: impl Iterator<Item = (Layer, u64)>) -> u64 {
-    let [mut device, mut backlog, mut udp, mut socket, mut ring] = [0u64; 5];
-    for (layer, frames) in counted {
-        let sum = match layer {
+/// device also counts the drops of a backlog, its driver those of an XDP socket, and a socket also counts the frames
+/// discarded for their checksum.
+fn together<'a>(counted: impl Iterator<Item = (&'a DropCounter, u64)>) -> u64 {
+    let [mut device, mut behind, mut udp, mut socket, mut recorder] = [0u64; 5];
+    for (counter, frames) in counted {
+        let sum = match counter.layer {
             Layer::Device => &mut device,
-            Layer::Backlog => &mut backlog,
+            Layer::Backlog => &mut behind,
+            Layer::Xdp if counter.counter.starts_with("rx_") => &mut behind,
             Layer::Udp => &mut udp,
             Layer::Socket => &mut socket,
-            Layer::PacketRing | Layer::Xdp => &mut ring,
+            // The recorder has refused these packets itself.
+            Layer::PacketRing | Layer::Xdp => &mut recorder,
         };
         *sum = sum.saturating_add(frames);
     }
-    device.max(backlog).saturating_add(socket.max(udp)).saturating_add(ring)
+    device.max(behind).saturating_add(socket.max(udp)).saturating_add(recorder)
 }
 
 /// Judges the streams of a scan. A shared counter explains its frames for all streams together, not for each. If the
@@ -785,7 +789,7 @@ fn counted_by_shared(accounts: &[&Account]) -> u64 {
             }
         }
     }
-    together(shared.iter().map(|(counter, explains)| (counter.layer, *explains)))
+    together(shared.into_iter())
 }
 
 /// Sets for each stream the number of missing frames that counters explain. Streams that are explained in full come
@@ -1123,6 +1127,27 @@ mod tests {
             judged(8, &[("rx_dropped", 5), ("rx_ring_full", 2), empty]),
             Verdict::Unexplained
         );
+    }
+
+    #[test]
+    fn what_xdp_and_the_driver_both_count_explains_one_frame() {
+        // veth counts each packet that a full XDP socket refuses.
+        let judged = |missing: u64, checksums: u64| {
+            let counter = |layer, counter: &str, moved| {
+                let shared = shared(layer, false, moved);
+                DropCounter { counter: counter.to_owned(), ..shared }
+            };
+            let mut account = account(missing, &[]);
+            account.drop_counters = vec![
+                counter(Layer::Device, "rx_dropped", 7),
+                counter(Layer::Xdp, "rx_dropped", 7),
+                counter(Layer::Xdp, "wrong_checksums", checksums),
+            ];
+            account.judge()
+        };
+        assert_eq!(judged(7, 0), Verdict::Consistent);
+        assert_eq!(judged(8, 0), Verdict::Unexplained, "one was lost before this host");
+        assert_eq!(judged(8, 1), Verdict::Consistent);
     }
 
     #[test]

@@ -3,6 +3,9 @@
 //! A duration (`for 10ms`) counts the bins from the first to the latest one at which its part was fulfilled. Bins that
 //! were not looked at in between do not end it, unless they are more than a second: it is better to keep an event in vain
 //! than to lose it.
+//!
+//! A bin may lack a channel (frames of its thread are lost) or a band (no transform is complete). Whether a condition on
+//! it is fulfilled there is not known, and neither it nor its opposite is. Kleene's logic joins such conditions.
 
 use std::collections::BTreeMap;
 
@@ -38,6 +41,10 @@ pub type Lines = BTreeMap<(u16, usize), LineValues>;
 pub struct Evaluator {
     root: Node,
     full_scale: f64,
+    /// Bins over which a duration continues, and for which a channel is expected.
+    bridged: u64,
+    /// The latest bin of each channel.
+    seen: BTreeMap<(u16, usize), u64>,
     /// The channel and the value with which the condition was fulfilled last.
     reason: Option<Reason>,
 }
@@ -95,6 +102,16 @@ pub fn shortest(query: &Query) -> Option<f64> {
     shortest
 }
 
+/// The longest time from the begin of an event to the moment at which its duration is fulfilled, in seconds.
+pub fn longest_delay(query: &Query) -> f64 {
+    match query {
+        Query::Or(parts) | Query::And(parts) => parts.iter().map(longest_delay).fold(0.0, f64::max),
+        Query::Not(part) => longest_delay(part),
+        Query::For(part, seconds) => longest_delay(part) + seconds,
+        Query::Condition(_) => 0.0,
+    }
+}
+
 /// The largest channel that a query names.
 pub fn largest_channel(query: &Query) -> Option<usize> {
     let mut largest: Option<usize> = None;
@@ -118,14 +135,24 @@ fn visit(query: &Query, see: &mut dyn FnMut(&Query)) {
 impl Evaluator {
     /// An evaluator of a query over bins of this length. `full_scale` is the power of 0 dB.
     pub fn new(query: &Query, bin_s: f64, full_scale: f64) -> Self {
-        Self { root: Node::of(query, bin_s, &mut 0), full_scale, reason: None }
+        let (root, bridged) = (Node::of(query, bin_s, &mut 0), bins_of(BRIDGED_S, bin_s));
+        Self { root, full_scale, bridged, seen: BTreeMap::new(), reason: None }
     }
 
-    /// Takes the channels of the next bin. Returns true if the condition is fulfilled there.
-    pub fn step(&mut self, bin: u64, lines: &Lines, slack: Slack) -> bool {
+    /// Takes the channels of the next bin. Returns whether the condition is fulfilled there; `None` if that is not known.
+    pub fn step(&mut self, bin: u64, lines: &Lines, slack: Slack) -> Option<bool> {
+        self.seen.extend(lines.keys().map(|line| (*line, bin)));
+        let oldest = bin.saturating_sub(self.bridged);
+        let expected = self.seen.iter().filter(|(_, seen)| **seen >= oldest).map(|(line, _)| *line);
+        let bin = Bin {
+            number: bin,
+            lines,
+            expected: expected.collect(),
+            first: self.seen.keys().next().map(|(thread, _)| *thread),
+            scale: self.full_scale,
+        };
         let mut reason = None;
-        let scale = self.full_scale;
-        let fulfilled = self.root.step(bin, lines, slack, scale, &mut reason);
+        let fulfilled = self.root.step(&bin, slack, &mut reason);
         self.reason = reason.or(self.reason);
         fulfilled
     }
@@ -134,6 +161,23 @@ impl Evaluator {
     pub fn reason(&self) -> Option<Reason> {
         self.reason
     }
+}
+
+/// The number of bins of a time.
+fn bins_of(seconds: f64, bin_s: f64) -> u64 {
+    (seconds / bin_s - 1e-6).ceil().max(1.0) as u64
+}
+
+/// A bin, and what belongs in it.
+struct Bin<'a> {
+    number: u64,
+    lines: &'a Lines,
+    /// Channels that came in it, or within the second before it.
+    expected: Vec<(u16, usize)>,
+    /// The first thread of the stream.
+    first: Option<u16>,
+    /// The power of 0 dB.
+    scale: f64,
 }
 
 impl Node {
@@ -146,8 +190,7 @@ impl Node {
             Query::And(parts) => Node::And(all(parts)),
             Query::Not(part) => Node::Not(Box::new(Node::of(part, bin_s, bands))),
             Query::For(part, seconds) => {
-                let bins = |seconds: f64| (seconds / bin_s - 1e-6).ceil().max(1.0) as u64;
-                let (needed, bridged) = (bins(*seconds), bins(BRIDGED_S));
+                let (needed, bridged) = (bins_of(*seconds, bin_s), bins_of(BRIDGED_S, bin_s));
                 let duration = Duration { needed, bridged, run: None };
                 Node::For(Box::new(Node::of(part, bin_s, bands)), duration)
             }
@@ -160,45 +203,45 @@ impl Node {
     }
 
     /// Steps every part, whatever the result of the others: a duration counts all bins.
-    fn step(
-        &mut self,
-        bin: u64,
-        lines: &Lines,
-        slack: Slack,
-        scale: f64,
-        reason: &mut Option<Reason>,
-    ) -> bool {
+    fn step(&mut self, bin: &Bin<'_>, slack: Slack, reason: &mut Option<Reason>) -> Option<bool> {
+        let mut joined = |parts: &mut [Node], decisive: bool| {
+            parts.iter_mut().fold(Some(!decisive), |all, part| {
+                let one = part.step(bin, slack, reason);
+                if one == Some(decisive) || all == Some(decisive) {
+                    return Some(decisive);
+                }
+                all.and(one)
+            })
+        };
         match self {
-            Node::Or(parts) => parts.iter_mut().fold(false, |all, part| {
-                let one = part.step(bin, lines, slack, scale, reason);
-                all | one
-            }),
-            Node::And(parts) => parts.iter_mut().fold(true, |all, part| {
-                let one = part.step(bin, lines, slack, scale, reason);
-                all & one
-            }),
-            Node::Not(part) => !part.step(bin, lines, slack.opposite(), scale, &mut None),
+            Node::Or(parts) => joined(parts, true),
+            Node::And(parts) => joined(parts, false),
+            Node::Not(part) => part.step(bin, slack.opposite(), &mut None).map(|it| !it),
             Node::For(part, duration) => {
-                let one = part.step(bin, lines, slack, scale, reason);
-                duration.step(bin, one)
+                let one = part.step(bin, slack, reason);
+                duration.step(bin.number, one)
             }
             Node::Condition { condition, band } => {
-                let found = find(condition, *band, lines, slack, scale);
+                let (fulfilled, found) = bin.compare(condition, *band, slack);
                 *reason = found.or(*reason);
-                found.is_some()
+                fulfilled
             }
         }
     }
 }
 
 impl Duration {
-    fn step(&mut self, bin: u64, fulfilled: bool) -> bool {
-        self.run = match self.run {
-            _ if !fulfilled => None,
-            Some((first, last)) if bin.saturating_sub(last) <= self.bridged => Some((first, bin)),
-            _ => Some((bin, bin)),
-        };
-        self.run.is_some_and(|(first, last)| last - first + 1 >= self.needed)
+    /// A bin in which it is not known whether the part is fulfilled does not change the run.
+    fn step(&mut self, bin: u64, fulfilled: Option<bool>) -> Option<bool> {
+        let run = self.run.filter(|(_, last)| bin.saturating_sub(*last) <= self.bridged);
+        let is_long = |first: u64| bin - first + 1 >= self.needed;
+        match fulfilled {
+            Some(false) => self.run = None,
+            Some(true) => self.run = Some((run.map_or(bin, |(first, _)| first), bin)),
+            // It cannot be long enough, or it may be.
+            None => return (!is_long(run.map_or(bin, |(first, _)| first))).then_some(false),
+        }
+        Some(self.run.is_some_and(|(first, _)| is_long(first)))
     }
 }
 
@@ -212,33 +255,50 @@ impl Slack {
     }
 }
 
-/// The first channel that fulfils a comparison.
-fn find(
-    condition: &Condition,
-    band: usize,
-    lines: &Lines,
-    slack: Slack,
-    scale: f64,
-) -> Option<Reason> {
-    let first = lines.keys().next().map(|(thread, _)| *thread);
-    let is_meant = |thread: u16, channel: usize| match condition.line {
-        None => true,
-        Some(line) => line.thread.or(first) == Some(thread) && line.channel == channel,
-    };
-    let number = threshold(condition, slack);
-    let decibels = |power: f64| 10.0 * (power / scale).log10();
-    lines.iter().filter(|((thread, channel), _)| is_meant(*thread, *channel)).find_map(
-        |((thread, channel), values)| {
-            let (value, unit) = match condition.quantity {
-                Quantity::Power => (decibels(values.power), "dB"),
-                Quantity::BandPower(_) => (decibels(*values.bands.get(band)?), "dB"),
-                Quantity::Level => (values.level, ""),
-                Quantity::Burst | Quantity::Absent => return None,
+impl Bin<'_> {
+    /// Whether a channel fulfils a comparison, and the first one that does.
+    fn compare(
+        &self,
+        condition: &Condition,
+        band: usize,
+        slack: Slack,
+    ) -> (Option<bool>, Option<Reason>) {
+        let is_meant = |(thread, channel): &(u16, usize)| match condition.line {
+            None => true,
+            Some(line) => line.thread.or(self.first) == Some(*thread) && line.channel == *channel,
+        };
+        let number = threshold(condition, slack);
+        // A channel that was never seen is not known either.
+        let mut known = self.expected.iter().any(is_meant).then_some(false);
+        for key @ (thread, channel) in self.expected.iter().filter(|it| is_meant(it)) {
+            let values = self.lines.get(key);
+            let Some((value, unit)) = values.and_then(|it| self.value(condition, band, it)) else {
+                known = None;
+                continue;
             };
-            let line = LineId { thread: Some(*thread), channel: *channel };
-            condition.comparison.holds(value, number).then_some(Reason { line, value, unit })
-        },
-    )
+            if condition.comparison.holds(value, number) {
+                let line = LineId { thread: Some(*thread), channel: *channel };
+                return (Some(true), Some(Reason { line, value, unit }));
+            }
+        }
+        (known, None)
+    }
+
+    /// The value of a quantity, with its unit. `None` if no transform of a band is complete.
+    fn value(
+        &self,
+        condition: &Condition,
+        band: usize,
+        values: &LineValues,
+    ) -> Option<(f64, &'static str)> {
+        let decibels = |power: f64| 10.0 * (power / self.scale).log10();
+        match condition.quantity {
+            Quantity::Power => Some((decibels(values.power), "dB")),
+            Quantity::BandPower(_) => Some((decibels(*values.bands.get(band)?), "dB")),
+            Quantity::Level => Some((values.level, "")),
+            Quantity::Burst | Quantity::Absent => None,
+        }
+    }
 }
 
 /// The number of a comparison with the hysteresis.
@@ -277,8 +337,20 @@ mod tests {
         let query = Query::of_samples(text).unwrap();
         let mut evaluator = Evaluator::new(&query, 0.001, 100.0);
         bins.iter()
-            .map(|(bin, power)| evaluator.step(*bin, &lines(&[1.0, *power]), slack))
+            .map(|(bin, power)| evaluator.step(*bin, &lines(&[1.0, *power]), slack) == Some(true))
             .collect()
+    }
+
+    /// The results of bins whose channels have these powers, if they came.
+    fn incomplete(text: &str, bins: &[[Option<f64>; 2]]) -> Vec<Option<bool>> {
+        let query = Query::of_samples(text).unwrap();
+        let mut evaluator = Evaluator::new(&query, 0.001, 100.0);
+        let step = |(bin, powers): (u64, &[Option<f64>; 2])| {
+            let all = lines(&powers.map(Option::unwrap_or_default));
+            let came = all.into_iter().filter(|((_, channel), _)| powers[*channel].is_some());
+            evaluator.step(bin, &came.collect(), Slack::None)
+        };
+        (0..).zip(bins).map(step).collect()
     }
 
     #[test]
@@ -325,6 +397,51 @@ mod tests {
         assert_eq!(run(query, &loud(&[5, 2000, 2009]), Slack::None), [false, false, true]);
         let quiet = [(5, 200.0), (6, 1.0), (14, 200.0)];
         assert_eq!(run(query, &quiet, Slack::None), [false, false, false]);
+    }
+
+    #[test]
+    fn what_a_bin_lacks_is_not_known_and_does_not_end_a_duration() {
+        let (quiet, loud) = (Some(1.0), Some(200.0));
+        let told = |text: &str, bins: &[[Option<f64>; 2]]| incomplete(text, bins);
+        let lost = [[quiet, loud], [quiet, None], [quiet, loud], [quiet, quiet]];
+        let [yes, no] = [true, false].map(Some);
+        assert_eq!(told("power(ch1) > 0", &lost), [yes, None, yes, no]);
+        assert_eq!(told("not power(ch1) > 0", &lost), [no, None, no, yes]);
+        for text in
+            ["power(ch1) > 0 for 3ms", "power(any) > 0 for 3ms", "power(ch1, 1..2) > -11 for 3ms"]
+        {
+            assert_eq!(told(text, &lost), [no, no, yes, no], "{text}");
+        }
+        assert_eq!(told("not power(any) > 0", &lost), [no, None, no, yes]);
+        assert_eq!(told("power(ch1) > 0 or power(ch0) < 0", &lost[1..2]), [yes]);
+        assert_eq!(told("power(ch1) > 0 and power(ch0) > 0", &lost[1..2]), [no]);
+        assert_eq!(told("power(ch1) > 0 for 2ms", &lost[..2]), [no, None]);
+        // A channel that is away for more than a second is not waited for.
+        let mut away = vec![[quiet, quiet]];
+        away.resize(1002, [quiet, None]);
+        let told = told("power(any) > 0", &away);
+        assert_eq!((told[1], told[1000], told[1001]), (None, None, no));
+    }
+
+    #[test]
+    fn a_band_without_a_transform_is_not_known() {
+        let query = Query::of_samples("power(ch0, 1..2) > 0 for 2ms").unwrap();
+        let mut evaluator = Evaluator::new(&query, 0.001, 100.0);
+        let mut step = |bin, bands: &[f64]| {
+            let values = LineValues { power: 1.0, level: 1.0, bands: bands.to_vec() };
+            evaluator.step(bin, &[((0, 0), values)].into(), Slack::None)
+        };
+        let told =
+            [(0, &[500.0][..]), (1, &[]), (2, &[500.0])].map(|(bin, bands)| step(bin, bands));
+        assert_eq!(told, [Some(false), None, Some(true)]);
+    }
+
+    #[test]
+    fn the_delay_of_a_query_is_that_of_its_durations() {
+        let of = |text: &str| longest_delay(&Query::of_samples(text).unwrap());
+        assert_eq!(of("level(any) > 1"), 0.0);
+        assert_eq!(of("level(any) > 1 for 2s or not (level(ch0) > 1 for 3s)"), 3.0);
+        assert_eq!(of("(level(any) > 1 for 2s and level(ch0) > 2) for 3s"), 5.0);
     }
 
     proptest! {

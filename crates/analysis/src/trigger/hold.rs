@@ -8,7 +8,8 @@
 //!   └──────────────────────────────────────────── Full
 //! ```
 //!
-//! While it is triggered, the condition is the relaxed one, so that noise around the threshold is one trigger.
+//! While it is triggered, the condition is the relaxed one, so that noise around the threshold is one trigger. Time without
+//! samples fulfils no condition, so a pause of the hold-off arms it again.
 
 /// Times of a stream, in nanoseconds.
 pub type StreamNs = i64;
@@ -67,6 +68,13 @@ impl Hold {
         self.state == State::Armed
     }
 
+    /// Takes a time of this length of which nothing is known: samples did not come, or were not looked at.
+    pub fn pause(&mut self, length_ns: i64) {
+        if length_ns > 0 && length_ns >= self.times.off_ns {
+            self.state = State::Armed;
+        }
+    }
+
     /// Takes whether the condition was fulfilled at a time. Times do not decrease.
     pub fn step(&mut self, at: StreamNs, fulfilled: bool) -> Option<Change> {
         match (self.state, fulfilled) {
@@ -122,6 +130,22 @@ mod tests {
         let wanted: Vec<Change> =
             [Begin(0)].into_iter().chain(extended).chain([Begin(12)]).collect();
         assert_eq!(full, wanted);
+    }
+
+    #[test]
+    fn a_pause_of_the_hold_off_arms_it_again() {
+        // A sender that is silent except in events: every sample fulfils the condition.
+        let mut hold = Hold::new(HoldTimes { off_ns: 10, longest_ns: 5 });
+        let all: Vec<_> = (0..10).filter_map(|at| hold.step(at, true)).collect();
+        assert_eq!((all[0], all.len()), (Change::Begin(0), 6));
+        hold.pause(9);
+        assert_eq!(hold.step(19, true), None, "the pause is shorter");
+        hold.pause(10);
+        assert_eq!(hold.step(30, true), Some(Change::Begin(30)));
+        let mut at_once = Hold::new(HoldTimes { off_ns: 0, longest_ns: 5 });
+        assert_eq!(at_once.step(0, true), Some(Change::Begin(0)));
+        at_once.pause(0);
+        assert_eq!(at_once.step(1, true), Some(Change::Extend(1)), "bins in a row are no pause");
     }
 
     proptest! {

@@ -57,6 +57,8 @@ pub struct Meter {
     counted: bool,
     open: BTreeMap<u16, Open>,
     values: Vec<f32>,
+    /// Bytes that came too late.
+    left_out: u64,
 }
 
 /// The bin of a thread that is being added up.
@@ -97,6 +99,7 @@ impl Meter {
             counted,
             open: BTreeMap::new(),
             values: Vec::new(),
+            left_out: 0,
         }
     }
 
@@ -118,9 +121,21 @@ impl Meter {
             }
             if known.is_none_or(|known| known <= bin) {
                 self.add(thread, position, here);
+            } else {
+                self.left_out += here.len() as u64;
             }
             (bytes, position) = (rest, behind);
         }
+    }
+
+    /// Counts the bytes of a bin of a thread that nobody looked at.
+    pub fn leave_out(&mut self) {
+        self.left_out += self.bin_bytes;
+    }
+
+    /// The bytes that were left out since the last call.
+    pub fn take_left_out(&mut self) -> u64 {
+        std::mem::take(&mut self.left_out)
     }
 
     fn add(&mut self, thread: u16, at: u64, bytes: &[u8]) {
@@ -252,6 +267,7 @@ mod tests {
             cells(&mut meter, &[(0, 16, vec![1; 8]), (0, 0, vec![9; 8]), (0, 24, vec![2; 4])]);
         let told: Vec<_> = cells.iter().map(|it| (it.bin, it.lines[0].level)).collect();
         assert_eq!(told, [(2, 1.0), (3, 2.0)]);
+        assert_eq!((meter.take_left_out(), meter.take_left_out()), (8, 0));
     }
 
     proptest! {

@@ -19,7 +19,7 @@ pub mod host_time;
 pub mod meter;
 mod payloads;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -43,6 +43,12 @@ const BIN_S: f64 = 1e-3;
 
 /// Bins of the shortest duration of a condition.
 const BINS_OF_DURATION: f64 = 4.0;
+
+/// The time by which the threads of a stream may be apart, in seconds: they can come from several senders.
+const SKEW_S: f64 = 0.1;
+
+/// The most values that wait for the other threads.
+const MOST_WAITING: usize = 1 << 16;
 
 /// A block of a stream, in the order of the stream.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +81,7 @@ pub struct Detected {
 pub struct Looked {
     /// Bytes of blocks that were looked at.
     pub bytes: u64,
-    /// Bytes of blocks that were skipped, or came before the sample rate was known.
+    /// Bytes of blocks that were skipped, that came before the sample rate was known, or after samples that are much later.
     pub skipped_bytes: u64,
 }
 
@@ -140,12 +146,17 @@ struct Running {
     layout: Arc<SampleLayout>,
     rate: SampleRate,
     bin_samples: u64,
-    /// Bins that other threads may be behind.
-    lag: u64,
+    /// Bins that one thread, and several, may be behind.
+    lag: [u64; 2],
+    threads: BTreeSet<u16>,
     /// Bins that are not evaluated yet.
     waiting: BTreeMap<u64, Lines>,
+    /// The values in them.
+    values: usize,
     /// The bin behind those that are evaluated.
     next: u64,
+    /// The bin behind the latest in which it is known whether the condition is fulfilled.
+    known: u64,
     time: HostTime,
 }
 
@@ -184,9 +195,13 @@ impl Detector {
         running.payloads.read(block, &mut |thread, at, bytes| {
             meter.take(thread, at, bytes, &mut cells);
         })?;
-        let end = running.payloads.end() * 8 / running.layout.sample_bits().max(1);
-        running.time.learn(now, running.ns(end));
-        Ok(running.evaluate(cells, running.lag, &mut self.hold))
+        let bits = running.layout.sample_bits().max(1);
+        let end = u128::from(running.payloads.end()) * 8 / u128::from(bits);
+        running.time.learn(now, running.ns(u64::try_from(end).unwrap_or(u64::MAX)));
+        let several = usize::from(running.threads.len() > 1);
+        let detected = running.evaluate(cells, running.lag[several], &mut self.hold);
+        self.looked.leave_out(running.meter.take_left_out());
+        Ok(detected)
     }
 
     /// Evaluates the last bins: no block follows.
@@ -195,6 +210,14 @@ impl Detector {
         let mut cells = Vec::new();
         running.meter.finish(&mut cells);
         running.evaluate(cells, 0, &mut self.hold)
+    }
+}
+
+impl Looked {
+    /// Bytes of a block that came too late to be looked at.
+    fn leave_out(&mut self, bytes: u64) {
+        self.bytes = self.bytes.saturating_sub(bytes);
+        self.skipped_bytes += bytes;
     }
 }
 
@@ -222,8 +245,11 @@ impl Running {
             bin_samples(query, rate.hertz(), bands.as_ref().map_or(0, Bands::segment));
         let bin_s = bin_samples as f64 / rate.hertz();
         let lag = match block.format.is_frames() {
-            true => payloads.frame_samples().div_ceil(bin_samples) + 1,
-            false => 0,
+            true => {
+                let one = payloads.frame_samples().div_ceil(bin_samples) + 1;
+                [one, one.max((SKEW_S / bin_s).ceil() as u64)]
+            }
+            false => [0, 0],
         };
         Ok(Some(Self {
             meter: Meter::new(&layout, bin_samples, bands),
@@ -233,8 +259,11 @@ impl Running {
             rate,
             bin_samples,
             lag,
+            threads: BTreeSet::new(),
             waiting: BTreeMap::new(),
+            values: 0,
             next: 0,
+            known: 0,
             time: HostTime::default(),
         }))
     }
@@ -242,22 +271,31 @@ impl Running {
     /// Evaluates the bins that no thread adds to any more.
     fn evaluate(&mut self, cells: Vec<Cell>, lag: u64, hold: &mut Hold) -> Vec<Detected> {
         for Cell { thread, bin, lines } in cells {
+            self.threads.insert(thread);
             if bin >= self.next {
                 let bin = self.waiting.entry(bin).or_default();
+                self.values -= bin.len();
                 bin.extend((0..).zip(lines).map(|(channel, line)| ((thread, channel), line)));
+                self.values += bin.len();
+            } else {
+                self.meter.leave_out();
             }
         }
         let mut detected = Vec::new();
         let newest = self.waiting.last_key_value().map_or(0, |(bin, _)| *bin);
         while let Some(first) = self.waiting.first_entry()
-            && first.key() + lag <= newest
+            && (first.key() + lag <= newest || self.values > MOST_WAITING)
         {
             let (bin, lines) = first.remove_entry();
-            self.next = bin + 1;
+            (self.next, self.values) = (bin + 1, self.values - lines.len());
+            let start = |bin: u64| self.ns(bin.saturating_mul(self.bin_samples));
+            // The end of the bin: the condition is known to be fulfilled there.
+            let ns = start(bin + 1);
+            hold.pause(start(bin) - start(self.known));
             let slack = if hold.is_armed() { Slack::None } else { Slack::Relaxed };
             let fulfilled = self.evaluator.step(bin, &lines, slack);
-            // The end of the bin: the condition is known to be fulfilled there.
-            let ns = self.ns((bin + 1).saturating_mul(self.bin_samples));
+            let Some(fulfilled) = fulfilled else { continue };
+            self.known = bin + 1;
             let Some(change) = hold.step(ns, fulfilled) else { continue };
             let (begins, at) = match change {
                 Change::Begin(at) => (true, at),

@@ -108,12 +108,17 @@ impl Payloads {
     ) -> Result<(), DetectError> {
         match self {
             Self::Frames { frames, codec, end, .. } => {
+                // One frame with a wrong time does not stay the latest.
+                let mut behind = 0;
                 for frame in block.bytes.chunks_exact(block.frame_bytes.max(1) as usize) {
                     let header = codec.read(frame);
                     let fill = header.is_none_or(|header| codec.is_fill(&header, frame));
                     let Some(placed) = frames.place(frame, fill, Some(*codec))? else { continue };
-                    *end = (*end).max(placed.at + placed.payload.len() as u64);
+                    behind = behind.max(placed.at + placed.payload.len() as u64);
                     take(placed.thread, placed.at, &frame[placed.payload]);
+                }
+                if behind > 0 {
+                    *end = behind;
                 }
                 Ok(())
             }

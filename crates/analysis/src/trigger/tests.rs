@@ -104,6 +104,95 @@ fn blocks_that_are_skipped_are_counted_and_do_not_end_a_burst() {
 }
 
 #[test]
+fn lost_frames_of_one_thread_do_not_end_a_burst() {
+    let format = Format::Frames {
+        kind: FrameKind::Vdif,
+        frames_per_second: Some(100),
+        derived: false,
+        threads: vec![0, 3],
+    };
+    let sent = |number: u32, thread: u16| match (number, thread) {
+        (53 | 57, 3) => None,
+        (50..60, 3) => Some(frame(number, 3, 100)),
+        _ => Some(frame(number, thread, 2)),
+    };
+    for (text, count) in [
+        ("power(ch3:1) > -20 dB for 90 ms", 1),
+        ("power(any) > -20 dB for 90 ms", 1),
+        ("power(ch3:1) > -20 dB for 110 ms", 0),
+        ("not power(ch3:1) < 0 dB", 0),
+    ] {
+        let mut one = detector(text);
+        let mut found = Vec::new();
+        for block in 0..100u32 {
+            let frames = (0..2).flat_map(|n| [0, 3].map(|thread| sent(2 * block + n, thread)));
+            let bytes: Vec<u8> = frames.flatten().flatten().collect();
+            let (frame_bytes, skipped) = (FRAME as u32, 0);
+            let of_block =
+                Block { format: &format, described: None, frame_bytes, skipped, bytes: &bytes };
+            found.extend(one.take(of_block, Tai(i64::from(block + 1) * 20 * MS)).unwrap());
+        }
+        found.extend(one.finish());
+        assert_eq!(found.iter().filter(|it| it.begins).count(), count, "{text}: {found:?}");
+    }
+}
+
+#[test]
+fn a_thread_may_be_behind_the_others_and_what_is_too_late_is_counted() {
+    let format = Format::Frames {
+        kind: FrameKind::Vdif,
+        frames_per_second: Some(100),
+        derived: false,
+        threads: vec![0, 3],
+    };
+    // Thread 3 is so many frames of 10 ms behind thread 0.
+    let looked = |behind: u32| {
+        let mut one = detector("power(ch3:1) > -20 dB");
+        let mut begins = 0;
+        for block in 0..100u32 {
+            let number = 100 + block - behind;
+            let level = if (150..155).contains(&number) { 100 } else { 2 };
+            let bytes = [frame(100 + block, 0, 2), frame(number, 3, level)].concat();
+            let frame_bytes = FRAME as u32;
+            let of_block =
+                Block { format: &format, described: None, frame_bytes, skipped: 0, bytes: &bytes };
+            let found = one.take(of_block, Tai(i64::from(block + 1) * 10 * MS)).unwrap();
+            begins += found.iter().filter(|it| it.begins).count();
+        }
+        begins += one.finish().iter().filter(|it| it.begins).count();
+        (begins, one.looked().skipped_bytes)
+    };
+    assert_eq!(looked(0), (1, 0));
+    assert_eq!(looked(8).0, 1);
+    let (begins, skipped) = looked(30);
+    assert_eq!(begins, 0);
+    // Its frames before the first frame of the stream have no place, and all but the first ones are too late.
+    assert!((65 * 1280..=70 * 1280).contains(&skipped), "{skipped}");
+}
+
+#[test]
+fn events_of_a_sender_that_is_silent_between_them_are_triggers_each() {
+    let format = Format::Frames {
+        kind: FrameKind::Vdif,
+        frames_per_second: Some(100),
+        derived: false,
+        threads: vec![0],
+    };
+    let mut one = detector("power(any) > -20 dB");
+    let mut found = Vec::new();
+    for number in [0..10, 300..310, 900..910].into_iter().flatten() {
+        let bytes = frame(number, 0, 100);
+        let frame_bytes = FRAME as u32;
+        let of_block =
+            Block { format: &format, described: None, frame_bytes, skipped: 0, bytes: &bytes };
+        found.extend(one.take(of_block, Tai(i64::from(number + 1) * 10 * MS)).unwrap());
+    }
+    found.extend(one.finish());
+    let begins: Vec<i64> = found.iter().filter(|it| it.begins).map(|it| it.at.0 / MS).collect();
+    assert_eq!(begins, [1, 3001, 9001]);
+}
+
+#[test]
 fn bursts_in_bytes_are_found_behind_a_skipped_block_too() {
     let layout = SampleLayout {
         sample_rate: "1000".parse().ok(),

@@ -243,7 +243,10 @@ mod tests {
     use std::net::SocketAddr;
 
     use fullbore_formats::pcap::udp_packet;
+    use fullbore_linux::sys::bpf::{Program, SocketMap};
     use proptest::prelude::*;
+    use rustix::io::Errno;
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
     use super::*;
 
@@ -456,6 +459,33 @@ mod tests {
         assert!(takes(&program, &packet("10.0.0.1:1798")));
         assert!(!takes(&program, &packet("10.0.0.1:1799")));
         assert!(build(&of(2000), MAP).unwrap_err().instructions > MOST_INSTRUCTIONS);
+    }
+
+    #[test]
+    fn the_kernel_takes_the_longest_program_from_a_process_with_the_rights_of_the_how_to() {
+        let address = |n: u16| -> IpAddr {
+            match n % 2 {
+                0 => "10.0.0.1".parse().unwrap(),
+                _ => "fd00::1".parse().unwrap(),
+            }
+        };
+        let ranges = (0..500).map(|n| (address(n), 2 * n, 2 * n)).collect();
+        let flows = Flows { ranges, ..flows(&[]) };
+        let length = build(&flows, MAP).unwrap().len();
+        assert!((3500..MOST_INSTRUCTIONS).contains(&length), "{length}");
+        // Without CAP_PERFMON, the verifier also follows what a processor does by speculation.
+        let load = move || {
+            let mut sets = capabilities(None).unwrap();
+            sets.effective &= CapabilitySet::NET_ADMIN | CapabilitySet::BPF;
+            (sets.permitted, sets.inheritable) = (sets.effective, CapabilitySet::empty());
+            set_capabilities(None, sets).unwrap();
+            let map = SocketMap::new(2)?;
+            Program::load(&build(&flows, map.number()).unwrap(), true).map(drop)
+        };
+        if let Err(error) = std::thread::spawn(load).join().unwrap() {
+            let is_refused = Errno::from_io_error(&error.source) == Some(Errno::PERM);
+            assert!(is_refused, "{error}: {}", error.source);
+        }
     }
 
     proptest! {

@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use fullbore_formats::pcap::{
     Content, Datagram, LinkType, UdpChecksum, ipv4_header_holds, parse, udp_checksum_of_parts,
@@ -157,6 +157,16 @@ impl Sorter {
         }
     }
 
+    /// Counts a packet whose headers contradict themselves for the sources to which it is addressed, or for all.
+    fn refuse_damaged(&mut self, head: &[u8], interface: u32) {
+        match addressed_to(head) {
+            Some((to, port)) => {
+                self.takers.of(port, to, interface).for_each(|it| self.refused[it].damaged += 1);
+            }
+            None => self.refused.iter_mut().for_each(|of| of.damaged += 1),
+        }
+    }
+
     /// Sorts one packet: its first piece, and the number of bytes in those behind it.
     fn sort_packet(
         &mut self,
@@ -170,8 +180,7 @@ impl Sorter {
             Content::Datagram(datagram) => datagram,
             // The program lets nothing else through than a UDP header with one of our ports.
             Content::Fragment(_) | Content::Other | Content::Damaged => {
-                self.refused.iter_mut().for_each(|of| of.damaged += 1);
-                return;
+                return self.refuse_damaged(head, interface);
             }
         };
         let Datagram { addresses, port, payload, bytes, .. } = datagram;
@@ -197,6 +206,24 @@ impl Sorter {
                 self.refused[queue].damaged += 1;
             }
         }
+    }
+}
+
+/// The address and the port of a packet at the places at which the program reads them.
+fn addressed_to(head: &[u8]) -> Option<(IpAddr, u16)> {
+    let word = |at: usize| head.get(at..)?.first_chunk().copied().map(u16::from_be_bytes);
+    match word(12)? {
+        0x0800 => {
+            let to =
+                head.get(30..)?.first_chunk().copied().map(<Ipv4Addr as From<[u8; 4]>>::from)?;
+            Some((to.into(), word(36)?))
+        }
+        0x86dd => {
+            let to =
+                head.get(38..)?.first_chunk().copied().map(<Ipv6Addr as From<[u8; 16]>>::from)?;
+            Some((to.into(), word(56)?))
+        }
+        _ => None,
     }
 }
 
@@ -285,6 +312,23 @@ mod tests {
         assert_eq!(taken(&mut sorter, 0, &batch), [b"data", b"data"]);
         assert_eq!(sorter.refused(0), Refused { checksums: 2, damaged: 0 });
         assert_eq!(sorter.refused(1), Refused::default());
+    }
+
+    #[test]
+    fn a_packet_with_a_wrong_length_is_damaged_for_its_source_alone() {
+        let rules = ["10.0.0.1:5000", "10.0.0.1:5001", "[fd00::1]:5000"].map(rule);
+        let mut sorter = Sorter::new(rules.to_vec());
+        for (to, length_at) in [("10.0.0.1:5001", 38), ("[fd00::1]:5000", 58)] {
+            // The length of UDP is more than that of IP.
+            let mut longer = packet(to, b"data");
+            longer[length_at] = 0x7f;
+            sorter.sort(&batch(&[longer], 2000), 1);
+        }
+        let damaged = [0, 1, 2].map(|queue| sorter.refused(queue).damaged);
+        assert_eq!(damaged, [0, 1, 1]);
+        sorter.sort(&batch(&[vec![0; 60]], 2000), 1);
+        let damaged = [0, 1, 2].map(|queue| sorter.refused(queue).damaged);
+        assert_eq!(damaged, [1, 2, 2], "it may be a packet of any");
     }
 
     #[test]

@@ -182,6 +182,7 @@ fn open_sources(
         scans: config.scan_count(),
         acquisitions: config.acquisitions(),
         scan_bytes: config.limit.bytes.filter(|_| config.sources.len() == 1),
+        shared_threads: config.shared_threads(),
     };
     let requests_of = |thread: usize| -> Vec<OpenRequest<'_>> {
         let request = |place: usize| OpenRequest {

@@ -298,6 +298,8 @@ pub(crate) struct OpenContext {
     pub acquisitions: usize,
     /// The most bytes of a scan, if one source alone has to keep to it.
     pub scan_bytes: Option<u64>,
+    /// The number of capture threads that several sources share.
+    pub shared_threads: usize,
 }
 
 /// A source that is to be opened.

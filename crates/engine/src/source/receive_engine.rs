@@ -18,8 +18,9 @@ pub(super) struct Chosen {
 }
 
 /// Opens the engine that each source requests. A source with `auto` gets the first that this process may use: XDP with
-/// zero-copy, a packet ring, its socket.
-pub(super) fn choose(sources: &[&UdpSource]) -> Result<Chosen, RecordError> {
+/// zero-copy, a packet ring, its socket. A queue of an interface has one XDP socket, so XDP is for one thread: with several
+/// (`threads`), they would take the queues from one another.
+pub(super) fn choose(sources: &[&UdpSource], threads: usize) -> Result<Chosen, RecordError> {
     let numbers_of = |engine| -> Vec<usize> {
         (0..sources.len()).filter(|number| sources[*number].engine == engine).collect()
     };
@@ -35,7 +36,11 @@ pub(super) fn choose(sources: &[&UdpSource]) -> Result<Chosen, RecordError> {
     }
     let mut auto = numbers_of(Engine::Auto);
     let mut no_xdp = None;
-    if !auto.is_empty() {
+    if !auto.is_empty() && threads > 1 {
+        no_xdp = Some(format!(
+            "XDP cannot be used: it needs one capture thread for all sources, and there are {threads}"
+        ));
+    } else if !auto.is_empty() {
         match open_xdp(&of(&auto), Copies::Refused) {
             Ok(opened) => {
                 let why = format!("it is the fastest, and allowed here; {}", opened.how);
@@ -116,4 +121,20 @@ fn reason(error: &dyn Error) -> String {
         cause = next.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn auto_leaves_xdp_alone_where_several_threads_would_want_the_same_queues() {
+        let free = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let text = format!("udp://127.0.0.1:{free}?engine=auto");
+        let source = UdpSource::parse(&text).unwrap().remove(0);
+        for (threads, why) in [(4, "and there are 4"), (1, "loopback")] {
+            let chosen = choose(&[&source], threads).unwrap();
+            assert!(chosen.engines[0].why.contains(why), "{}", chosen.engines[0].why);
+        }
+    }
 }

@@ -161,7 +161,7 @@ impl UdpPorts {
     /// Opens each socket, or what several sources share instead, and maps the block memory of each.
     pub fn open(requests: &[OpenRequest<'_>], context: &OpenContext) -> Result<Self, RecordError> {
         let sources: Vec<&UdpSource> = requests.iter().map(udp_source).collect();
-        let Chosen { inputs, engines } = receive_engine::choose(&sources)?;
+        let Chosen { inputs, engines } = receive_engine::choose(&sources, context.shared_threads)?;
         let ports = requests.iter().zip(sources).zip(inputs);
         let ports =
             ports.map(|((request, source), input)| open_port(request, source, input, context));

@@ -155,20 +155,21 @@ impl Program {
         };
         // SAFETY: the structure is the beginning of `union bpf_attr` for this request. The kernel reads as many
         // instructions as it states, and the licence to its end; both live through the call.
-        match unsafe { descriptor(PROG_LOAD, &attributes) } {
+        let source = match unsafe { descriptor(PROG_LOAD, &attributes) } {
             Ok(loaded) => return Ok(Self(loaded)),
             Err(source) if source.raw_os_error() == Some(libc::EPERM) => {
                 return Err(failed(LOADING)(source));
             }
-            Err(_) => {}
-        }
+            Err(source) => source,
+        };
         // Once more, for the reason: a verifier that writes its reasons is slow.
         (attributes.log_level, attributes.log_bytes) = (1, LOG_BYTES as u32);
         attributes.log = log.as_mut_ptr() as u64;
         // SAFETY: as above, and the kernel writes at most `log_bytes` bytes to the log, which has as many.
         match unsafe { descriptor(PROG_LOAD, &attributes) } {
             Ok(loaded) => Ok(Self(loaded)),
-            Err(source) => {
+            // Its own error may be that the log is too short.
+            Err(_) => {
                 let text = String::from_utf8_lossy(&log);
                 let lines = text.trim_end_matches('\0').trim_end().lines().rev().take(3);
                 let lines: Vec<&str> = lines.collect();

@@ -25,7 +25,7 @@ use uuid::Uuid;
 use super::copier::{Copied, Copier};
 use super::fit::{Room, lacks};
 use super::lookout::{Condition, Found};
-use super::plan::{Piece, Window, chains, excess};
+use super::plan::{Piece, Window, chains, excess, overfull};
 use super::source::{Listeners, SourceError, TriggerSource};
 use super::trigger::{Trigger, directory_of, list};
 use super::{RingName, memory};
@@ -60,11 +60,20 @@ struct Memory {
     roots: Vec<PathBuf>,
     /// The most bytes of pieces and of kept scans. None without a recorder.
     most: Option<u64>,
-    /// Kept scans that are not in the store yet, and their bytes.
-    waiting: BTreeMap<ScanName, u64>,
+    /// Kept scans that are not in the store yet.
+    waiting: BTreeMap<ScanName, Held>,
     copier: Option<Copier>,
     /// True if a kept scan could not be copied.
     failed: bool,
+}
+
+/// What a kept scan holds in memory.
+#[derive(Debug)]
+enum Held {
+    /// The chunks of these pieces, which it shares with them.
+    Pieces(Vec<Piece>),
+    /// So many bytes: it was kept by a recorder before.
+    Bytes(u64),
 }
 
 /// The result of [`settle`].
@@ -215,18 +224,38 @@ impl Keeper {
         }
         told.extend(self.judge_rate());
         told.extend(self.make_room());
-        told.extend(self.complete(ended));
+        // A recorder that could not begin leaves the triggers of the one before to `fullbore trigger`, which says what they
+        // lack.
+        told.extend(self.complete(ended && self.sealed > 0));
         told.extend(self.copied(ended));
         told.extend(self.remove_oldest(now));
-        if ended && let Some(memory) = self.memory.as_ref().filter(|memory| !memory.failed) {
-            let removed = super::memory::remove(&self.roots, &self.ring);
-            if let Err(error) = removed {
-                let place = memory.roots[0].display();
-                let text = format!("{}: removing its pieces from {place}: {error}", self.ring);
-                told.push(Event::Warning { text });
-            }
+        if ended {
+            told.extend(self.free_memory());
         }
         told
+    }
+
+    /// Removes the recording from memory, unless something in it is not in the store. A recorder that has sealed nothing
+    /// leaves the pieces of the one before.
+    fn free_memory(&self) -> Option<Event> {
+        let memory = self.memory.as_ref().filter(|memory| !memory.failed)?;
+        let (place, ring) = (memory.place(), &self.ring);
+        if self.sealed == 0 && !self.pieces.is_empty() {
+            let text = format!("{ring}: the pieces of an earlier recorder stay in {place}");
+            return Some(Event::Note { text });
+        }
+        let entries = catalogue::list(&memory.roots).map(|it| it.entries).unwrap_or_default();
+        if let Some(open) = entries.into_iter().find(|it| it.state == ScanState::Unsealed) {
+            let piece = open.name;
+            let text = format!(
+                "{piece} of an earlier recorder is not sealed, so the pieces stay in {place}: `fullbore recover {piece} \
+                 --store {place}` seals it"
+            );
+            return Some(Event::Warning { text });
+        }
+        let error = super::memory::remove(&self.roots, &self.ring).err()?;
+        let text = format!("{ring}: removing its pieces from {place}: {error}");
+        Some(Event::Warning { text })
     }
 
     /// Takes the lock. False if another process has it, or there is no member yet.
@@ -255,7 +284,7 @@ impl Keeper {
                 && RingName::of_piece(&name).is_none()
             {
                 // A recorder that died had kept it, and not copied yet.
-                memory.waiting.insert(name, 0);
+                memory.waiting.insert(name, Held::Bytes(entry.bytes));
                 continue;
             }
             if RingName::of_piece(&name).as_ref() != Some(&self.ring) || entry.protected {
@@ -370,7 +399,7 @@ impl Keeper {
             let _ = markers::set(self.pieces_on(), scan, moment, note);
         }
         if let Some(memory) = &mut self.memory {
-            memory.waiting.insert(scan.clone(), bytes.0);
+            memory.waiting.insert(scan.clone(), Held::Pieces(chain.to_vec()));
             memory.copy(scan.clone(), &self.roots);
             text += "; it is being written to the store";
         }
@@ -439,20 +468,19 @@ impl Keeper {
     fn room(&self) -> Option<u64> {
         let memory = self.memory.as_ref()?;
         let largest = self.pieces.iter().map(|piece| piece.bytes).max().unwrap_or(0);
-        let waiting: u64 = memory.waiting.values().sum();
-        Some(memory.most?.saturating_sub(waiting.saturating_add(largest.saturating_mul(3))))
+        let held = memory.held(&self.pieces);
+        Some(memory.most?.saturating_sub(held.saturating_add(largest.saturating_mul(3))))
     }
 
-    /// Ends the triggers early that cover more than the memory has, so that it does not overflow.
+    /// Ends the triggers early that together cover more than the memory has, so that it does not overflow.
     fn make_room(&mut self) -> Vec<Event> {
-        let Some(room) = self.room() else { return Vec::new() };
         let mut told = Vec::new();
-        for trigger in list(&self.roots, &self.ring) {
+        let mut waiting = list(&self.roots, &self.ring);
+        while let Some(room) = self.room() {
+            let windows: Vec<Window> = waiting.iter().map(Trigger::window).collect();
+            let Some(place) = overfull(&self.pieces, &windows, room) else { break };
+            let trigger = waiting.remove(place);
             let Some(range) = trigger.window().pieces(&self.pieces, true) else { continue };
-            let bytes: u64 = self.pieces[range.clone()].iter().map(|piece| piece.bytes).sum();
-            if bytes <= room {
-                continue;
-            }
             let text = format!(
                 "{}: the memory is full before the end of the trigger, so it keeps only what came until now",
                 trigger.keep_as
@@ -474,8 +502,7 @@ impl Keeper {
                 memory.copier.as_ref().map(Copier::done).unwrap_or_default()
             }
         };
-        let places = memory.roots.iter().map(|it| it.display().to_string());
-        let places = places.collect::<Vec<_>>().join(",");
+        let places = memory.place();
         let stays = |scan: &ScanName, why: &str| Event::Warning {
             text: format!("{scan} is not written to the store: {why}; it stays in {places}"),
         };
@@ -514,6 +541,27 @@ impl Memory {
         Self { roots, most, waiting: BTreeMap::new(), copier: None, failed: false }
     }
 
+    /// The members, as an option takes them.
+    fn place(&self) -> String {
+        let places = self.roots.iter().map(|it| it.display().to_string());
+        places.collect::<Vec<_>>().join(",")
+    }
+
+    /// The bytes of kept scans, beside those that they share with these pieces.
+    fn held(&self, pieces: &[Piece]) -> u64 {
+        let there: BTreeSet<&ScanName> = pieces.iter().map(|piece| &piece.name).collect();
+        let mut held = BTreeMap::new();
+        let mut bytes = 0u64;
+        for scan in self.waiting.values() {
+            match scan {
+                Held::Bytes(own) => bytes = bytes.saturating_add(*own),
+                Held::Pieces(own) => held.extend(own.iter().map(|it| (&it.name, it.bytes))),
+            }
+        }
+        held.retain(|name, _| !there.contains(name));
+        held.into_values().fold(bytes, u64::saturating_add)
+    }
+
     /// Lets a kept scan be copied to the store.
     fn copy(&mut self, scan: ScanName, store: &[PathBuf]) {
         if self.copier.is_none() {
@@ -539,6 +587,8 @@ fn numbered(name: &ScanName, number: usize) -> ScanName {
 
 #[cfg(test)]
 mod tests {
+    use fullbore_store::testing::{Store, StreamPlan};
+
     use super::*;
 
     #[test]
@@ -549,11 +599,60 @@ mod tests {
         let listeners = Listeners::open(&[]).unwrap();
         let mut keeper = Keeper::with(roots, ring, None, listeners).in_memory(pieces, 1 << 30);
         let waiting = &mut keeper.memory.as_mut().unwrap().waiting;
-        waiting.insert("s_kept".parse().unwrap(), 1);
+        waiting.insert("s_kept".parse().unwrap(), Held::Bytes(1));
         assert!(keeper.copied(false).is_empty());
         let told = keeper.copied(true);
         let Some(Event::Warning { text }) = told.first() else { panic!("{told:?}") };
         assert!(text.contains("s_kept is not written to the store"), "{text}");
         assert!(keeper.memory.unwrap().failed, "its memory is not removed");
+    }
+
+    #[test]
+    fn memory_is_freed_only_if_this_recorder_has_sealed_and_nothing_is_left_to_seal() {
+        let (store, laid) = (Store::new(1), Store::in_memory(1));
+        let ring = RingName("s_sky".parse().unwrap());
+        let whole = StreamPlan::vdif("a").frames(64);
+        laid.lay_down("s_sky-20261127T090000Z", &[whole.clone()]);
+        laid.lay_down("s_sky-20261127T090000Z-2", &[whole.unsealed()]);
+        let made = memory::make(&store.roots(), &ring).unwrap();
+        for entry in std::fs::read_dir(&laid.roots()[0]).unwrap().flatten() {
+            std::fs::rename(entry.path(), made[0].join(entry.file_name())).unwrap();
+        }
+        let limit = Retention::Size(ByteSize(1 << 40));
+        let keeper = Keeper::new(store.roots(), ring, limit, &[]).unwrap();
+        let mut keeper = keeper.in_memory(made.clone(), 1 << 30);
+        let mut step = |sealed| {
+            keeper.sealed = sealed;
+            let texts = keeper.step(true).into_iter().map(|event| match event {
+                Event::Note { text } | Event::Warning { text } => text,
+                other => panic!("{other:?}"),
+            });
+            (texts.collect::<Vec<_>>(), made[0].exists())
+        };
+        let (told, stays) = step(0);
+        assert!(stays && told[0].contains("pieces of an earlier recorder stay"), "{told:?}");
+        let (told, stays) = step(5);
+        assert!(stays && told[0].contains("fullbore recover s_sky-20261127T090000Z-2"), "{told:?}");
+        std::fs::remove_dir_all(made[0].join("s_sky-20261127T090000Z-2")).unwrap();
+        assert_eq!(step(5), (vec![], false));
+    }
+
+    #[test]
+    fn kept_scans_hold_what_no_piece_and_no_other_scan_has() {
+        let piece = |number: i64| Piece {
+            name: format!("s_a-20261127T090000Z-{number}").parse().unwrap(),
+            armed: Tai(number),
+            stopped: Tai(number + 1),
+            bytes: 10,
+        };
+        let all: Vec<Piece> = (1..=5).map(piece).collect();
+        let mut memory = Memory::new(Vec::new(), Some(100));
+        let mut keep = |name: &str, held| memory.waiting.insert(name.parse().unwrap(), held);
+        keep("s_one", Held::Pieces(all[..3].to_vec()));
+        keep("s_two", Held::Pieces(all[2..4].to_vec()));
+        assert_eq!(memory.held(&all), 0, "they are links");
+        assert_eq!(memory.held(&all[3..]), 30, "the third piece counts once");
+        memory.waiting.insert("s_before".parse().unwrap(), Held::Bytes(7));
+        assert_eq!(memory.held(&[]), 47);
     }
 }

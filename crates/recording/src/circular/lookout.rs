@@ -76,8 +76,7 @@ impl Lookout {
     ) -> io::Result<Self> {
         let ending = Arc::new(AtomicBool::new(false));
         let (tap, of_thread) = (taps.open_for_every(), ending.clone());
-        let watch =
-            Watch { conditions, finds, tell, streams: BTreeMap::new(), clock: Clock::new() };
+        let watch = Watch::new(conditions, finds, tell);
         let work = move || watch.run(tap, &of_thread);
         let thread = std::thread::Builder::new().name("trigger".into()).spawn(work)?;
         Ok(Self { ending, thread })
@@ -99,6 +98,8 @@ struct Watch {
     finds: SyncSender<Found>,
     tell: Sender<Event>,
     streams: BTreeMap<u16, Watched>,
+    /// Bytes of the blocks of each stream that came before the recorder had described it.
+    undescribed: BTreeMap<u16, u64>,
     clock: Clock,
 }
 
@@ -112,6 +113,11 @@ struct Watched {
 }
 
 impl Watch {
+    fn new(conditions: Vec<Condition>, finds: SyncSender<Found>, tell: Sender<Event>) -> Self {
+        let (streams, undescribed) = (BTreeMap::new(), BTreeMap::new());
+        Self { conditions, finds, tell, streams, undescribed, clock: Clock::new() }
+    }
+
     fn run(mut self, mut tap: Tap, ending: &AtomicBool) -> Vec<Event> {
         yield_to_others();
         let mut until = None;
@@ -134,21 +140,25 @@ impl Watch {
     }
 
     fn take(&mut self, block: &TapBlock) {
+        let (number, geometry) = (block.stream_ref.number, block.stream_ref.geometry);
+        let skipped = block.skipped.saturating_mul(geometry.block_bytes.into());
         // The recorder describes a stream soon after its first block.
-        let Some(stream) = &block.stream else { return };
-        let number = block.stream_ref.number;
+        let Some(stream) = &block.stream else {
+            *self.undescribed.entry(number).or_default() += skipped + block.bytes.len() as u64;
+            return;
+        };
+        let skipped = skipped + self.undescribed.remove(&number).unwrap_or(0);
         let conditions = &self.conditions;
         self.streams.entry(number).or_insert_with(|| {
             let detector = |it: &Condition| Some(Detector::new(it.query.clone(), it.hold));
             let detectors = conditions.iter().map(detector).collect();
             Watched { name: stream.name.to_string(), detectors, skipped: 0 }
         });
-        let geometry = block.stream_ref.geometry;
         let of_block = Block {
             format: &stream.format,
             described: stream.samples.as_ref(),
             frame_bytes: geometry.frame_bytes,
-            skipped: block.skipped.saturating_mul(geometry.block_bytes.into()),
+            skipped,
             bytes: &block.bytes,
         };
         let now = self.clock.now();
@@ -235,7 +245,39 @@ fn only_last_extensions(detected: &[Detected]) -> Vec<Detected> {
 
 #[cfg(test)]
 mod tests {
+    use fullbore_core::layout::Geometry;
+    use fullbore_core::manifest::Format;
+    use fullbore_formats::samples::SampleLayout;
+    use fullbore_linux::ring::{StreamRef, TapStream};
+    use uuid::Uuid;
+
     use super::*;
+
+    #[test]
+    fn blocks_before_a_stream_is_described_are_counted_as_not_looked_at() {
+        let (finds, _found) = std::sync::mpsc::sync_channel(1);
+        let (tell, _told) = std::sync::mpsc::channel();
+        let hold = HoldTimes { off_ns: 0, longest_ns: 0 };
+        let query = Query::of_samples("level(any) > 1").unwrap();
+        let mut watch = Watch::new(vec![Condition { text: "x".into(), query, hold }], finds, tell);
+        let samples = Some(SampleLayout {
+            sample_rate: "1MHz".parse().ok(),
+            ..SampleLayout::new("ri8".parse().unwrap(), 1)
+        });
+        let (scan, name) = ("s_a".parse().unwrap(), "x".parse().unwrap());
+        let described = TapStream { scan, name, format: Format::Raw, samples };
+        let geometry = Geometry::of_frames(64, 4096, 1 << 20).unwrap();
+        let stream_ref =
+            Arc::new(StreamRef { scan: Uuid::nil(), number: 3, directory: "x".into(), geometry });
+        for (number, skipped, stream) in
+            [(0, 0, None), (2, 1, None), (3, 0, Some(described.clone())), (5, 1, Some(described))]
+        {
+            let stream_ref = stream_ref.clone();
+            watch.take(&TapBlock { stream_ref, stream, number, skipped, bytes: vec![0; 4096] });
+        }
+        let looked = watch.streams[&3].looked().unwrap();
+        assert_eq!(looked, Looked { bytes: 8192, skipped_bytes: 4 * 4096 });
+    }
 
     #[test]
     fn extensions_in_a_row_are_one() {

@@ -77,6 +77,16 @@ pub fn excess(pieces: &[Piece], limit: Retention, waiting: &[Window], now: Tai) 
     go
 }
 
+/// The trigger that ends early, because the pieces that all of these cover have more bytes than there is room for: the one
+/// that begins first.
+pub fn overfull(pieces: &[Piece], waiting: &[Window], room: u64) -> Option<usize> {
+    let covered = pieces.iter().filter(|piece| waiting.iter().any(|window| window.covers(piece)));
+    let bytes = covered.fold(0u64, |sum, piece| sum.saturating_add(piece.bytes));
+    let with_pieces =
+        (0..waiting.len()).filter(|&place| pieces.iter().any(|piece| waiting[place].covers(piece)));
+    with_pieces.min_by_key(|&place| waiting[place].from).filter(|_| bytes > room)
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -125,6 +135,18 @@ mod tests {
         assert_eq!(excess(&pieces, size(30), &[], Tai(0)), [0, 1]);
         assert_eq!(excess(&pieces, size(25), &[window(0, 500)], Tai(0)), [1]);
         assert_eq!(excess(&pieces, size(1000), &[], Tai(0)), [0usize; 0]);
+    }
+
+    #[test]
+    fn triggers_that_cover_too_much_together_end_from_the_earliest_on() {
+        let pieces: Vec<Piece> =
+            (0..6).map(|it| piece(it as u64, it * 5000, it * 5000 + 5000)).collect();
+        // Two pieces each, of which they share one, and one of a time to come.
+        let windows = [window(90_000, 99_000), window(6500, 12_000), window(1500, 9000)];
+        assert_eq!(overfull(&pieces, &windows, 30), None);
+        assert_eq!(overfull(&pieces, &windows, 29), Some(2), "each alone has room");
+        assert_eq!(overfull(&pieces, &windows[..2], 19), Some(1));
+        assert_eq!(overfull(&pieces, &windows[..1], 0), None, "it has no piece");
     }
 
     /// A trigger of the simulation.

@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use fullbore_analysis::content::query::{Query, QueryError};
+use fullbore_analysis::trigger::evaluate::longest_delay;
 use fullbore_analysis::trigger::hold::HoldTimes;
 use fullbore_core::endpoint::{self, Endpoint};
 use fullbore_core::hint::Hint;
@@ -170,7 +171,8 @@ impl TriggerSource {
     }
 
     /// A condition on samples. A trigger lasts while the condition is fulfilled, at most this long, and another one begins
-    /// when it was not fulfilled for the time `hold_off`.
+    /// when it was not fulfilled for the time `hold_off`. The time before it is kept counts from the begin of the event: a
+    /// duration in the condition comes on top.
     ///
     /// # Errors
     ///
@@ -184,6 +186,8 @@ impl TriggerSource {
         let query = Query::of_samples(text)?;
         let hold = HoldTimes { off_ns: ns(hold_off), longest_ns: ns(longest) };
         let TriggerTimes { before, after } = times;
+        let delay = Duration::try_from_secs_f64(longest_delay(&query)).unwrap_or(Duration::MAX);
+        let before = before.saturating_add(delay);
         let kind = Kind::Samples { query, hold };
         Ok(Self { text: text.to_owned(), kind, before, after })
     }
@@ -357,7 +361,8 @@ impl Port {
 }
 
 impl TriggerSource {
-    /// The trigger of a moment: a new one, or the latest with a later end, if it still waits. `None` if that keeps enough.
+    /// The trigger of a moment: a new one, or the latest with more time, if it still waits. `None` if that keeps enough.
+    /// Moments of several streams are not in order.
     fn trigger(
         &self,
         ring: &RingName,
@@ -367,13 +372,16 @@ impl TriggerSource {
     ) -> Option<Trigger> {
         let Moment { at, note, begins } = moment;
         let (from, to) = self.window(at);
-        let is_of_it = |latest: &Trigger| at <= latest.to || !begins;
+        let is_of_it = |latest: &Trigger| at <= latest.to && to >= latest.from || !begins;
         let trigger = match latest.take().filter(|latest| is_of_it(latest)) {
-            Some(before) if to <= before.to => {
+            Some(before) if before.from <= from && to <= before.to => {
                 *latest = Some(before);
                 return None;
             }
-            Some(before) if waits(&before) => Trigger { to: to.plus_ns(SPARE_NS), ..before },
+            Some(before) if waits(&before) => {
+                let end = if to <= before.to { before.to } else { to.plus_ns(SPARE_NS) };
+                Trigger { from: before.from.min(from), to: end, ..before }
+            }
             _ => {
                 let text = Text::from(note.trim().to_owned());
                 Trigger::new(ring, at, (from, to), ring.kept(at).ok()?, text)
@@ -438,6 +446,17 @@ mod tests {
     }
 
     #[test]
+    fn the_time_before_a_condition_counts_from_the_begin_of_its_event() {
+        let times = TriggerTimes { before: Duration::from_secs(1), after: Duration::ZERO };
+        let text = "level(any) > 1 for 3s or power(ch0) > -20 for 2s";
+        let source = TriggerSource::samples(text, times, HOLD_OFF, HOLD_OFF).unwrap();
+        assert_eq!(source.before(), Duration::from_secs(4));
+        let endless = "level(any) > 1 for 99999999999999999999999999h";
+        let source = TriggerSource::samples(endless, times, HOLD_OFF, HOLD_OFF).unwrap();
+        assert_eq!(source.before(), Duration::MAX);
+    }
+
+    #[test]
     fn a_condition_that_lasts_extends_its_trigger_while_that_waits() {
         let times = TriggerTimes { before: Duration::from_secs(1), after: Duration::ZERO };
         let (off, longest) = (Duration::from_secs(1), Duration::from_secs(60));
@@ -463,6 +482,12 @@ mod tests {
         assert_ne!(third.uuid, first.uuid, "the one before is complete");
         assert_eq!((third.from, third.to), (at(500), at(1500)));
         assert_ne!(read(true, 3000, true).unwrap().uuid, third.uuid);
+        // A stream that is behind another one shows an earlier event.
+        let first = read(true, 6000, true).unwrap();
+        let earlier = read(true, 5500, true).unwrap();
+        assert_eq!((earlier.uuid, earlier.from, earlier.to), (first.uuid, at(4500), first.to));
+        assert_eq!(read(true, 5700, true), None);
+        assert_ne!(read(true, 2000, true).unwrap().uuid, first.uuid, "it is another event");
         // What begins and lasts in one call is one trigger.
         for (begins, ms) in [(true, 9000), (false, 9010), (false, 9020)] {
             let note = "loud".to_owned();
