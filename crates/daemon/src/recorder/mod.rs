@@ -3,7 +3,7 @@
 //! ```text
 //! POST /recordings ──► fullbore record … (its own session) ──► named pipe ──► a thread ──► Life
 //!                              ▲                                                            │
-//!                              └── SIGINT, and SIGTERM ◄── stop, abort            state, events, metrics
+//!                              └── SIGUSR1; SIGINT and SIGTERM ◄── stop; abort     state, events, metrics
 //! ```
 //!
 //! The daemon may die at any time: the recorder goes on, and the next daemon of the store finds its
@@ -15,6 +15,7 @@ pub mod lines;
 pub mod process;
 pub mod report;
 pub mod request;
+mod unsealed;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -134,16 +135,18 @@ impl Recorders {
         let (known, changed) = (Mutex::default(), Condvar::new());
         let found = Self(Arc::new(Inner { program, store, folder, known, changed }));
         for (id, folder) in Folder::all(&found.0.folder)? {
+            let Ok(output) = folder.open_to_read() else {
+                // The pipe was not made yet when its daemon died, so there is no recorder.
+                if let Err(error) = folder.remove() {
+                    tracing::warn!(%id, %error, "the directory of no recorder stays");
+                }
+                continue;
+            };
             let request = folder.request().unwrap_or_default();
             let process = folder.process();
-            let output = folder.open_to_read();
             let known = Known { request, found: true, process, life: Life::default() };
             found.lock().insert(id, known);
-            match output {
-                Ok(output) => found.follow(id, folder, output, None),
-                // The pipe was not made yet when its daemon died, so there is no recorder.
-                Err(_) => found.end(id, &folder, None),
-            }
+            found.follow(id, folder, output, None);
         }
         Ok(found)
     }
@@ -238,14 +241,16 @@ impl Recorders {
         Ok((child, process, output))
     }
 
-    /// Asks a recording to end: `stop` writes what is held, `abort` drops it.
+    /// Asks a recording to end: `stop` writes what is held, and can be repeated; `abort` drops it.
     pub fn ask(&self, id: Uuid, abort: bool) -> Result<Recording, Error> {
         let process = self.process(id)?;
-        // A second request aborts. It is another signal, because the kernel merges those of one kind that wait together.
-        let signals: &[Signal] = if abort { &[Signal::INT, Signal::TERM] } else { &[Signal::INT] };
-        for signal in signals {
-            process.signal(*signal).map_err(failed("process takes no signal"))?;
-        }
+        let asked = match abort {
+            // The second request aborts. It is another signal, because the kernel merges those of one kind that wait
+            // together.
+            true => process.signal(Signal::INT).and_then(|_| process.signal(Signal::TERM)),
+            false => process.stop(),
+        };
+        asked.map_err(failed("process takes no signal"))?;
         self.take(id, Input::Asked);
         self.get(id)
     }
@@ -264,11 +269,14 @@ impl Recorders {
     }
 
     fn process(&self, id: Uuid) -> Result<Identity, Error> {
-        let known = self.lock();
-        let known = known.get(&id).ok_or(Error::Unknown { id })?;
+        let mut known = self.lock();
+        let known = known.get_mut(&id).ok_or(Error::Unknown { id })?;
         if !known.life.is_active() {
             return Err(Error::Ended { id });
         }
+        // The daemon that started it may have died before the process had its output.
+        let look = || Folder::of(&self.0.folder, id).process();
+        known.process = known.process.take().or_else(look);
         known.process.clone().ok_or(Error::System {
             what: "process is not known: end it with `kill`",
             source: io::ErrorKind::NotFound.into(),
@@ -348,11 +356,18 @@ impl Recorders {
             }
         };
         let complaint = folder.complaint().or(killed.map(Complaint::of_signal));
+        let complaint = complaint.or_else(|| if code.is_none() { self.unsealed(id) } else { None });
         if let Err(error) = folder.remove() {
             tracing::warn!(%id, %error, "the directory of an ended recorder stays");
         }
         self.take(id, Input::Gone { code, complaint });
         self.forget();
+    }
+
+    /// What the store says of a recorder whose exit code is not known.
+    fn unsealed(&self, id: Uuid) -> Option<Complaint> {
+        let known = self.lock().get(&id).map(|it| (it.request.clone(), it.life.clone()));
+        known.and_then(|(request, life)| unsealed::complaint(&self.0.store, &request, &life))
     }
 
     /// Forgets the oldest ended recordings.

@@ -87,15 +87,26 @@ impl Runs {
         let state = Mutex::new(State { count: noted.count, ..State::default() });
         let runs =
             Self(Arc::new(Inner { recorders, index, file, writing: Mutex::default(), state }));
-        for (runtime, run) in noted.runs {
-            let recorder = run.id.and_then(|id| runs.0.recorders.get(id).ok());
-            if recorder.is_some_and(|it| it.life.is_active()) {
+        for (runtime, mut run) in noted.runs {
+            // A recorder that has ended is followed as well: how it ended may be a problem to tell.
+            if let Some(id) = runs.recorder_of(&run) {
+                run.id = Some(id);
                 let run = Arc::new(Mutex::new(run));
                 locked(&runs.0.state).runs.insert(runtime.clone(), run.clone());
                 runs.spawn(move |runs| runs.follow(&run))?;
             }
         }
         Ok(runs)
+    }
+
+    /// The recorder of a run, if it is known. The daemon that noted the run may have died before it knew which.
+    fn recorder_of(&self, run: &Run) -> Option<Uuid> {
+        let (session, scan) = run.scan.split_once('_')?;
+        let is_meant = |it: &Recording| match run.id {
+            Some(id) => it.id == id,
+            None => it.request.session == session && it.request.scan == scan,
+        };
+        self.0.recorders.all().iter().find(|it| is_meant(it)).map(|it| it.id)
     }
 
     /// Begins a recording. What fails from now on is a problem of the recording.
@@ -188,6 +199,8 @@ impl Runs {
             chunk: plan.chunk_bytes.map(|bytes| format!("{bytes}B")),
             ..StartRequest::default()
         };
+        // The next daemon finds the recorder by the name of its scan, even if this one dies before it knows more.
+        self.note();
         match self.0.recorders.start(request, Duration::ZERO) {
             Ok(recording) => {
                 locked(run).id = Some(recording.id);
@@ -202,7 +215,7 @@ impl Runs {
     fn follow(&self, run: &Shared) {
         let Some(id) = locked(run).id else { return };
         let mut seen: Vec<String> = Vec::new();
-        let mut is_asked = false;
+        let (mut is_asked, mut is_noted) = (false, locked(run).is_stop_asked);
         let mut bytes = 0;
         loop {
             let Ok(recording) = self.0.recorders.get(id) else {
@@ -217,10 +230,14 @@ impl Runs {
             if !life.is_active() {
                 return self.conclude(run, &recording, bytes);
             }
-            // A recorder that is not armed yet would be killed by the signal.
-            if !is_asked && locked(run).is_stop_asked && life.phase >= life::Phase::Armed {
-                is_asked = true;
+            let is_stop_asked = locked(run).is_stop_asked;
+            if is_stop_asked && !is_noted {
+                is_noted = true;
                 self.note();
+            }
+            // A recorder that is not armed yet would be killed by the signal.
+            if !is_asked && is_stop_asked && life.phase >= life::Phase::Armed {
+                is_asked = true;
                 if let Err(error) = self.0.recorders.ask(id, false) {
                     self.report(with_causes(&error));
                 }
@@ -284,6 +301,8 @@ fn failure(life: &Life) -> Option<String> {
     match life.exit_code {
         Some(0 | 1) => None,
         None if !life.finished.is_empty() => None,
+        // The exit code of a recorder that an earlier daemon started is not known. What went wrong is.
+        None if life.complaint.is_none() => None,
         _ => Some(match &life.complaint {
             Some(complaint) => match &complaint.advice {
                 Some(advice) => format!("{}, {advice}", complaint.error),
