@@ -59,14 +59,26 @@ class Daemon(Station):
     def __init__(self, stores, state):
         self.stores, self.vsi = stores, free_port_tcp()
         super().__init__(",".join(map(str, stores)), state, options=["--vsi-s", f"127.0.0.1:{self.vsi}"])
+        self.way = self.vsi_way = None
+
+    def __enter__(self):
+        super().__enter__()
+        if not self.way:
+            self.way, self.vsi_way = Relay(self.port), Relay(self.vsi)
+        return self
+
+    def __exit__(self, *_):
+        for way in (self.way, self.vsi_way):
+            way.__exit__()
         self.way = None
+        super().__exit__()
 
     def connect(self):
         port = self.way.port if self.way else self.port
         return http.client.HTTPConnection("127.0.0.1", port, timeout=5)
 
     def again(self):
-        self.kill()
+        """Starts after a kill."""
         self.errors.close()
         self.__enter__()
 
@@ -148,7 +160,7 @@ class Way:
     def __init__(self, daemon, number):
         self.daemon, self.number, self.port = daemon, number, free_ports(3)[WAYS.index(type(self))]
         self.sender, self.killed = None, False
-        self.source = f"udp://127.0.0.1:{self.port}?format=vdif&fps={FPS}&block=16KiB"
+        self.source = f"udp://127.0.0.1:{self.port}?format=vdif&fps={FPS}&block=64KiB"
 
     def recordings(self):
         return [it for it in self.daemon.told_of("/api/v1/recordings") if self.is_mine(it["request"])]
@@ -157,8 +169,12 @@ class Way:
         return [it for it in self.recordings() if it["phase"] != "ended"]
 
     def until_armed(self):
-        is_armed = lambda it: it["phase"] in ("armed", "recording")
-        until(lambda: self.may_be_over() or any(map(is_armed, self.running())), lambda: f"armed {self.recordings()}")
+        def is_armed():
+            mine = self.recordings()
+            assert self.killed or not any(it["complaint"] for it in mine), mine
+            return self.may_be_over() or any(it["phase"] in ("armed", "recording") for it in mine)
+
+        until(is_armed, lambda: f"armed {self.recordings()}")
 
     def may_be_over(self):
         """A recorder that was killed is not waited for."""
@@ -233,7 +249,7 @@ class OverVsi(Way):
         self.until_armed()
 
     def set_up(self):
-        for command in ("mode = VDIF_1000-8-1-2", "net_protocol = pudp : 32000000 : 16384 : 4", f"net_port = {self.port}"):
+        for command in ("mode = VDIF_1000-8-1-2", "net_protocol = pudp : 32000000 : 256000000 : 4", f"net_port = {self.port}"):
             try:
                 self.fs.ask(f"{command} ;")
             except Refused:
@@ -320,7 +336,14 @@ class Browser:
         self.seen, self.counts = seen, {"states": 0, "rows": 0}
         self.words = [sys.executable, Path(__file__).parent / "onlooker.py", daemon.way.port, f"127.0.0.1:{daemon.port}"]
         self.words += [SECRETS["viewer"], seen]
+
+    def __enter__(self):
         self.start()
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.kill()
 
     def start(self):
         self.process = subprocess.Popen(list(map(str, self.words)), stderr=subprocess.DEVNULL)
@@ -445,9 +468,8 @@ def is_true(daemon, ways):
 def test_a_station_that_is_killed_anywhere_loses_nothing_and_tells_the_truth(stores, tmp_path):
     chance, told = random.Random(SEED), []
     length = ROUND
-    with Daemon(stores[:2], tmp_path / "state") as daemon, Relay(daemon.port) as way, Relay(daemon.vsi) as vsi_way:
-        daemon.way, daemon.vsi_way = way, vsi_way
-        watch, browser = Watch(daemon), Browser(daemon, tmp_path / "seen")
+    with Daemon(stores[:2], tmp_path / "state") as daemon, Browser(daemon, tmp_path / "seen") as browser:
+        watch = Watch(daemon)
         for number in range(STRIKES):
             kind = KINDS[number % len(KINDS)] if number < len(KINDS) else chance.choice(KINDS)
             ways = [make(daemon, number) for make in WAYS]
@@ -461,6 +483,7 @@ def test_a_station_that_is_killed_anywhere_loses_nothing_and_tells_the_truth(sto
             time.sleep(DATA)
             for way in ways:
                 way.sender.end()
+            print("sent", [way.sender.sent for way in ways], flush=True)
             # What was sent is in the socket of its recorder.
             together(way.end for way in ways)
             length = min(2 * ROUND, time.monotonic() - begun)
@@ -468,7 +491,6 @@ def test_a_station_that_is_killed_anywhere_loses_nothing_and_tells_the_truth(sto
             is_true(daemon, ways)
             judge(daemon, ways, watch, told)
         browser.kill()
-        watch.over = True
         assert browser.counts["states"] > STRIKES and browser.counts["rows"] > 0, browser.counts
         assert again(lambda: daemon.ask("GET", "/api/v1/status").status, "the state") == 200
     print(f"{STRIKES} strikes: {told}; the browser saw {browser.counts}")
