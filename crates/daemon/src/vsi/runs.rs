@@ -197,6 +197,8 @@ impl Runs {
             session: session.to_owned(),
             scan: scan.to_owned(),
             chunk: plan.chunk_bytes.map(|bytes| format!("{bytes}B")),
+            start: plan.starts.map(|start| start.to_string()),
+            duration: plan.seconds.map(|seconds| format!("{seconds}s")),
             ..StartRequest::default()
         };
         // The next daemon finds the recorder by the name of its scan, even if this one dies before it knows more.
