@@ -36,7 +36,6 @@ pub const MESSAGES: &[(u16, &str)] = &[
     (1, "this host may ask, and not command"),
     (2, "not implemented"),
     (3, "no such keyword"),
-    (4, "wrong syntax"),
     (5, "a parameter is wrong"),
     (6, "no input stream is committed"),
     (7, "a recording runs"),
@@ -55,7 +54,6 @@ mod message {
     pub(super) const FORBIDDEN: u16 = 1;
     pub(super) const NOT_IMPLEMENTED: u16 = 2;
     pub(super) const KEYWORD: u16 = 3;
-    pub(super) const SYNTAX: u16 = 4;
     pub(super) const PARAMETER: u16 = 5;
     pub(super) const NO_STREAM: u16 = 6;
     pub(super) const RUNS: u16 = 7;
@@ -168,7 +166,8 @@ impl Cplane {
             ("msg", false) => tell_message(statement),
             ("sys_info" | "dts_id", false) => {
                 let identity = station.identity();
-                done().with_all([&identity.host, "fullbore", &identity.version, &identity.system])
+                let host = identity.host.as_str();
+                done().with_all([host, "fullbore", &identity.version, &identity.system])
             }
             ("record" | "input_stream" | "group", _) => {
                 refused_by(Code::NotImplemented, message::NOT_IMPLEMENTED)

@@ -55,7 +55,11 @@ impl Cplane {
             Activity::Running(Running { phase: Phase::Stopping, .. }) | Activity::Idle { .. } => {}
             Activity::Running(_) => return refused_by(Code::Conflict, message::RUNS),
         }
-        let Some((begins, seconds)) = remaining(station.now(), begins, ends) else {
+        let left = match at_once {
+            true => Some((begins, seconds)),
+            false => remaining(station.now(), begins, ends),
+        };
+        let Some((begins, seconds)) = left else {
             return refused_by(Code::Failed, message::PAST);
         };
         if gigabytes * 1e9 > station.space().free_bytes as f64 {
@@ -65,7 +69,14 @@ impl Cplane {
             Ok(sources) => sources,
             Err(reply) => return reply,
         };
-        let is_taken = |name: &str| station.scans().iter().any(|it| it.name == name);
+        // One that is being written, or was just recorded, may not be listed yet.
+        let newest = match station.activity(RUNTIME) {
+            Activity::Running(running) => Some(running.scan),
+            Activity::Idle { last } => last.map(|it| it.scan),
+        };
+        let is_taken = |name: &str| {
+            newest.as_deref() == Some(name) || station.scans().iter().any(|it| it.name == name)
+        };
         let Some(scan) = label::free(&name, is_taken) else {
             return refused_by(Code::Failed, message::TAKEN);
         };
