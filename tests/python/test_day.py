@@ -19,10 +19,11 @@ from fullbore import GOOD, PATIENCE, ask, balanced, free_ports
 from prometheus_client.openmetrics import parser
 from station import SECRETS
 from test_serve_config import Described, csv, utc, wait
-from test_vsi import FRAMES, FieldSystem, M5copy, frames
+from test_vsi import FRAMES, FieldSystem, M5copy, armed, frames
 
 FPS, PAYLOAD = 100, 1000
 STREAMS = 8
+ERROR = 1 << 1  # of `status?`
 MAY_MOUNT = os.geteuid() == 0 and all(map(shutil.which, NEEDED))
 
 
@@ -124,7 +125,7 @@ class Observer:
     """The Field System records scans of its own, one after the other, and asks in between."""
 
     def __init__(self, station, port):
-        self.station, self.port, self.labels = station, port, []
+        self.station, self.port, self.labels, self.errors = station, port, [], []
 
     def look(self, over):
         fs = FieldSystem(self.station.vsi, patience=10)
@@ -132,23 +133,21 @@ class Observer:
         while not over.is_set():
             label = f"r1_Wz_no{len(self.labels):04}"
             fs.record(label)
-            wait(lambda: self.is_armed(label), "an armed scan")
+            armed(self.station, label)
             wire.send(frames(second=1000 + len(self.labels)), self.port, pause=3e-4)
             fs.until("record?", lambda it: it[0] == "on" and int(it[3]) >= FRAMES * (PAYLOAD + 32))
-            assert fs.ask("status?") == ["0x00000059"] and fs.ask("evlbi?")[0] == "total"
+            status = fs.ask("status?")
+            assert int(status[0], 16) & ~ERROR == 0x59 and fs.ask("evlbi?")[0] == "total", status
             fs.off(label)
             self.labels.append(label)
             # A scan that was just sealed is read before the answer.
             fs.ask(f"scan_set = {label} ;")
             check = fs.ask("scan_check?")
             assert check[1:4] == [label, "VDIF", "2"] and check[7] == "0", check
+            while int(fs.ask("status?")[0], 16) & ERROR:
+                self.errors.append(fs.ask("error?")[1])
             over.wait(0.3)
         assert fs.repeated == 0
-
-    def is_armed(self, label):
-        name = dict(zip(("session", "scan"), label.split("_", 1)))
-        all_ = self.station.ask("GET", "/api/v1/recordings").json
-        return any(it["scan"] == name and it["phase"] in ("armed", "recording") for it in all_)
 
 
 def copied(station, label):
@@ -248,6 +247,8 @@ def test_every_scan_of_a_day_has_its_verdict_and_every_event_is_in_a_log(scans, 
         assert all(str(pulled.member) == it["subject"] for it in logged), logged
     else:
         assert logged == [] and scraper.failed == []
+    # The Field System was told of the member, and of nothing else.
+    assert all(pulled and str(pulled.member) in it for it in observer.errors), observer.errors
     of_session(members, scans)
 
 
