@@ -19,7 +19,7 @@ from fullbore import GOOD, PATIENCE, ask, balanced, free_ports
 from prometheus_client.openmetrics import parser
 from station import SECRETS
 from test_serve_config import Described, csv, utc, wait
-from test_vsi import FRAMES, FieldSystem, M5copy, armed, frames
+from test_vsi import FRAMES, FieldSystem, M5copy, frames
 
 FPS, PAYLOAD = 100, 1000
 STREAMS = 8
@@ -125,15 +125,20 @@ class Observer:
     """The Field System records scans of its own, one after the other, and asks in between."""
 
     def __init__(self, station, port):
-        self.station, self.port, self.labels, self.errors = station, port, [], []
+        self.station, self.port, self.labels, self.errors, self.refused = station, port, [], [], 0
 
     def look(self, over):
         fs = FieldSystem(self.station.vsi, patience=10)
         fs.set_up([str(self.port)], "pudp")
         while not over.is_set():
-            label = f"r1_Wz_no{len(self.labels):04}"
+            label = f"r1_Wz_no{len(self.labels) + self.refused:04}"
             fs.record(label)
-            armed(self.station, label)
+            if complaint := self.complaint_of(label):
+                # A member that is pulled while a recorder begins refuses it, and the next command records.
+                self.errors.append(complaint)
+                fs.until("record?", lambda it: it == ["off"])
+                self.refused += 1
+                continue
             wire.send(frames(second=1000 + len(self.labels)), self.port, pause=3e-4)
             fs.until("record?", lambda it: it[0] == "on" and int(it[3]) >= FRAMES * (PAYLOAD + 32))
             status = fs.ask("status?")
@@ -148,6 +153,18 @@ class Observer:
                 self.errors.append(fs.ask("error?")[1])
             over.wait(0.3)
         assert fs.repeated == 0
+
+
+    def complaint_of(self, label):
+        """Waits until a recording is armed; why it is not, if it never will be."""
+        name = dict(zip(("session", "scan"), label.split("_", 1)))
+
+        def known():
+            for it in self.station.ask("GET", "/api/v1/recordings").json:
+                if all(it["request"][key] == value for key, value in name.items()):
+                    return it if it["phase"] in ("armed", "recording", "ended") else None
+
+        return (wait(known, "an armed scan")["complaint"] or {}).get("error")
 
 
 def copied(station, label):
@@ -193,7 +210,7 @@ def test_every_scan_of_a_day_has_its_verdict_and_every_event_is_in_a_log(scans, 
             Client(lambda over: scraper.look(station, over)),
             Client(observer.look),
         ]
-        planned = [(f"no{n:04}", 1.5 + n * (seconds + pause), seconds) for n in range(scans)]
+        planned = [(f"no{n:04}", 3 + n * (seconds + pause), seconds) for n in range(scans)]
         body = {
             "options": {"source": ["input:vlbi"], "session": "day", "lead": "0.6s", "buffer": "160MiB", "chunk": "1MiB"},
             "scans": csv(*planned),
