@@ -210,7 +210,7 @@ def test_every_scan_of_a_day_has_its_verdict_and_every_event_is_in_a_log(scans, 
             Client(lambda over: scraper.look(station, over)),
             Client(observer.look),
         ]
-        planned = [(f"no{n:04}", 3 + n * (seconds + pause), seconds) for n in range(scans)]
+        planned = [(f"no{n:04}", 4 + n * (seconds + pause), seconds) for n in range(scans)]
         body = {
             "options": {"source": ["input:vlbi"], "session": "day", "lead": "0.6s", "buffer": "160MiB", "chunk": "1MiB"},
             "scans": csv(*planned),
@@ -298,7 +298,7 @@ def judge(name, seconds, members):
     assert len(info["accounts"]) == STREAMS and info["headline"].startswith("COMPLETE"), info["headline"]
     for account in info["accounts"]:
         terms = balanced(account)["terms"]
-        assert terms["written"] == terms["expected"] and account["verdict"] == "complete", account
+        assert terms["written"] == terms["expected"] and account["verdict"] == "proven", account
         assert abs(terms["written"] - seconds * FPS) <= 0.3 * FPS, (name, terms)
     told = ask("verify", name, "--store", ",".join(map(str, members)), code=lambda it: GOOD if it["good"] else 1)
     allowed = {"manifest-differs", "manifest-missing", "account-missing", "account-differs", "chunk-unfinished", "index-cut"}

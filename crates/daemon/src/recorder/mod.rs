@@ -70,6 +70,8 @@ struct Known {
     found: bool,
     process: Option<Identity>,
     life: Life,
+    /// When this daemon learnt that it had ended.
+    ended: Option<Instant>,
 }
 
 /// A recording, with what is known of it.
@@ -87,6 +89,9 @@ pub struct Recording {
     /// What happened so far.
     #[serde(flatten)]
     pub life: Life,
+    /// When this daemon learnt that it had ended.
+    #[serde(skip)]
+    pub ended: Option<Instant>,
 }
 
 /// A recording could not be started or ended.
@@ -144,7 +149,8 @@ impl Recorders {
             };
             let request = folder.request().unwrap_or_default();
             let process = folder.process();
-            let known = Known { request, found: true, process, life: Life::default() };
+            let life = Life::default();
+            let known = Known { request, found: true, process, life, ended: None };
             found.lock().insert(id, known);
             found.follow(id, folder, output, None);
         }
@@ -197,7 +203,7 @@ impl Recorders {
             return Err(Error::Many);
         }
         let (request, life) = (request.clone(), Life::default());
-        known.insert(id, Known { request, found: false, process: None, life });
+        known.insert(id, Known { request, found: false, process: None, life, ended: None });
         Ok(())
     }
 
@@ -370,12 +376,13 @@ impl Recorders {
         known.and_then(|(request, life)| unsealed::complaint(&self.0.store, &request, &life))
     }
 
-    /// Forgets the oldest ended recordings.
+    /// Forgets those that ended first.
     fn forget(&self) {
         let mut known = self.lock();
-        let ended: Vec<Uuid> =
-            known.iter().filter(|(_, it)| !it.life.is_active()).map(|(id, _)| *id).collect();
-        for id in ended.iter().take(ended.len().saturating_sub(MOST_ENDED)) {
+        let ended = known.iter().filter_map(|(id, it)| Some((it.ended?, *id)));
+        let mut ended: Vec<(Instant, Uuid)> = ended.collect();
+        ended.sort();
+        for (_, id) in ended.iter().take(ended.len().saturating_sub(MOST_ENDED)) {
             known.remove(id);
         }
     }
@@ -383,6 +390,9 @@ impl Recorders {
     fn take(&self, id: Uuid, input: Input) {
         if let Some(known) = self.lock().get_mut(&id) {
             known.life.step(input);
+            if !known.life.is_active() {
+                known.ended.get_or_insert_with(Instant::now);
+            }
         }
         self.0.changed.notify_all();
     }
@@ -394,9 +404,10 @@ impl Recorders {
 
 impl Known {
     fn shown(&self, id: Uuid) -> Recording {
-        let Self { request, found, process, life } = self;
+        let Self { request, found, process, life, ended } = self;
         let pid = process.as_ref().map(|it| it.pid).filter(|_| life.is_active());
-        Recording { id, request: request.clone(), found: *found, pid, life: life.clone() }
+        let (request, life) = (request.clone(), life.clone());
+        Recording { id, request, found: *found, pid, life, ended: *ended }
     }
 }
 

@@ -34,7 +34,6 @@ pub const RUNTIME: &str = "mark6 cplane";
 pub const MESSAGES: &[(u16, &str)] = &[
     (0, "done"),
     (1, "this host may ask, and not command"),
-    (2, "not implemented"),
     (3, "no such keyword"),
     (5, "a parameter is wrong"),
     (6, "no input stream is committed"),
@@ -52,7 +51,6 @@ pub const MESSAGES: &[(u16, &str)] = &[
 /// The numbers of messages.
 mod message {
     pub(super) const FORBIDDEN: u16 = 1;
-    pub(super) const NOT_IMPLEMENTED: u16 = 2;
     pub(super) const KEYWORD: u16 = 3;
     pub(super) const PARAMETER: u16 = 5;
     pub(super) const NO_STREAM: u16 = 6;
@@ -168,9 +166,6 @@ impl Cplane {
                 let identity = station.identity();
                 let host = identity.host.as_str();
                 done().with_all([host, "fullbore", &identity.version, &identity.system])
-            }
-            ("record" | "input_stream" | "group", _) => {
-                refused_by(Code::NotImplemented, message::NOT_IMPLEMENTED)
             }
             _ => refused_by(Code::Unknown, message::KEYWORD),
         })
