@@ -21,7 +21,7 @@ import wire
 from fullbore import FOUND, GOOD, PATIENCE, Scan, ask, balanced, free_port, free_ports, run
 from prometheus_client.openmetrics import parser
 from sites import Relay
-from station import SECRETS, Station
+from station import SECRETS, Station, new_source
 from test_serve_config import utc
 from test_vsi import FieldSystem, Refused
 
@@ -494,6 +494,22 @@ def test_a_station_that_is_killed_anywhere_loses_nothing_and_tells_the_truth(sto
         assert browser.counts["states"] > STRIKES and browser.counts["rows"] > 0, browser.counts
         assert again(lambda: daemon.ask("GET", "/api/v1/status").status, "the state") == 200
     print(f"{STRIKES} strikes: {told}; the browser saw {browser.counts}")
+
+
+def test_a_recorder_of_an_earlier_daemon_that_is_killed_is_not_shown_as_stopped(store, tmp_path):
+    port, source = new_source()
+    with Station(store, tmp_path / "state") as first:
+        begun = first.start(source)
+        wire.send(wire.run_of_frames(200), port)
+        first.until(begun["id"], lambda it: it["progress"] and it["progress"]["durable_bytes"] > 0)
+        first.kill()
+    with Station(store, tmp_path / "state") as second:
+        os.kill(begun["pid"], signal.SIGKILL)
+        ended = second.until(begun["id"], lambda it: it["phase"] == "ended")
+        assert ended["exit_code"] is None and "without sealing test_one" in ended["complaint"]["error"], ended
+        assert "fullbore recover test_one" in ended["complaint"]["advice"]
+        (listed,) = second.ask("GET", "/api/v1/scans").json["scans"]
+        assert listed["state"] == "unsealed"
 
 
 def together(works):
