@@ -35,8 +35,8 @@ MAJOR, DEVICE = 2, 1  # severity and status of an alarm, as EPICS numbers them
 class Bridge:
     """The process variables of one station. Leaving the block ends them."""
 
-    def __init__(self, station: Station, prefix: str, source: str | None, session: str | None):
-        self.station, self.source, self.session = station, source, session
+    def __init__(self, station: Station, prefix: str, request: dict[str, str]):
+        self.station, self.request = station, request
         self.state = SharedPV(nt=NTEnum(), initial={"index": PHASES.index("unreachable"), "choices": list(PHASES)})
         self.scan, self.alarm = text(""), text(UNREACHABLE.alarm)
         self.rate = SharedPV(nt=NTScalar("d", display=True), initial={"value": 0.0, "display.units": "B/s"})
@@ -78,11 +78,11 @@ class Bridge:
         self.alarm.post({"value": state.alarm, **told})
 
     def on_start(self, pv, operation):
-        scan = str(operation.value())
-        if not self.source or not self.session:
+        scan = operation.value().raw.value
+        if not self.request.keys() >= {"source", "session"}:
             return operation.done(error="the bridge was started without --source and --session")
         try:
-            self.station.start(self.source, self.session, scan)
+            self.station.start(scan=scan, **self.request)
         except (OSError, ValueError, Refused) as error:
             return operation.done(error=str(error))
         pv.post(scan)
@@ -108,12 +108,19 @@ def main():
     parser.add_argument("--prefix", default="FULLBORE:", help="the beginning of each name (default: %(default)s)")
     parser.add_argument("--source", help="what START records: an input of the station (input:NAME) or an endpoint")
     parser.add_argument("--session", help="the session of scans that START records")
+    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="a further key of the request, such as duration=40s")
     args = parser.parse_args()
+    request = {key: value for key, value in (("source", args.source), ("session", args.session)) if value}
+    for option in args.option:
+        key, sign, value = option.partition("=")
+        if not sign or not key.isidentifier() or key == "scan":
+            parser.error(f"--option {option}: write KEY=VALUE, such as duration=40s")
+        request[key] = value
     try:
         station = Station(args.url, args.token_file.read_text().strip())
     except (OSError, ValueError) as error:
         sys.exit(str(error))
-    with Bridge(station, args.prefix, args.source, args.session):
+    with Bridge(station, args.prefix, request):
         print(f"serving {args.prefix}*", flush=True)
         threading.Event().wait()
 

@@ -16,7 +16,7 @@ import urllib.parse
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-TIMEOUT = 10  # seconds for an answer; events come several times a second
+TIMEOUT = 30  # seconds for an answer; a recorder may take some to be armed
 PAUSE = 1.0  # seconds until it connects again
 
 LONGEST_ANSWER = 16 << 20

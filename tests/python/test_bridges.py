@@ -61,7 +61,7 @@ class Epics:
 def test_epics_shows_a_station_and_records_a_scan(store, tmp_path):
     port, source = new_source()
     with Station(store, tmp_path / "state") as station:
-        with Epics(station, tmp_path, "operator", "--source", source, "--session", "test") as epics:
+        with Epics(station, tmp_path, "operator", "--source", source, "--session", "test", "--option", "buffer=64MiB") as epics:
             epics.until("STATE", lambda it: str(it) == "idle")
             assert epics.get("FREE") > 0 and epics.get("ALARM") == "" and epics.get("ALARM").severity == 0
             epics.put("START", "one")
