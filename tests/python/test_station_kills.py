@@ -512,6 +512,20 @@ def test_a_recorder_of_an_earlier_daemon_that_is_killed_is_not_shown_as_stopped(
         assert listed["state"] == "unsealed"
 
 
+def test_a_demonstration_removes_what_a_killed_one_left(tmp_path):
+    with Station(None, tmp_path / "first") as first:
+        left = Path(first.told["state"]).parent
+        until(lambda: first.ask("GET", "/api/v1/recordings").json, "a recording")
+        (recording,) = first.ask("GET", "/api/v1/recordings").json
+        first.until(recording["id"], lambda it: it["progress"] and it["progress"]["bytes"] > 0)
+        first.kill()
+    assert left.is_dir()
+    os.kill(recording["pid"], 0)
+    with Station(None, tmp_path / "second") as second:
+        assert not left.exists() and Path(second.told["state"]).parent.is_dir()
+        until(lambda: not Path(f"/proc/{recording['pid']}/fd/1").exists(), "end of the recorder")
+
+
 def together(works):
     """Does several things at once; the first failure counts."""
     failures = []

@@ -1,5 +1,7 @@
 //! `fullbore serve`: the station, a daemon with REST and a dashboard.
 
+mod leftovers;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -172,7 +174,8 @@ fn members(args: &Args) -> anyhow::Result<Vec<PathBuf>> {
 
 /// Serves a demonstration in a temporary directory.
 fn demo(args: Args, output: Output) -> anyhow::Result<ExitCode> {
-    let directory = tempfile::Builder::new().prefix("fullbore-demo-").tempdir();
+    leftovers::remove(&program()?);
+    let directory = tempfile::Builder::new().prefix(leftovers::PREFIX).tempdir();
     let directory = directory.context("making a temporary directory for the demonstration")?;
     let member = directory.path().join("disk0");
     std::fs::create_dir(&member).context("making the store of the demonstration")?;
