@@ -96,15 +96,12 @@ def source(args) -> str:
     return f"udp://127.0.0.1:{ports}?format=vdif&frame={FRAME}&fps={args.fps}"
 
 
-def sent(args, folder: Path) -> dict:
+def sent(args) -> dict:
     """Sends for the time that was asked for; returns what was sent."""
-    truth = folder / "truth.json"
-    to = source(args).partition("?")[0]
-    words = ["--to", to, "--frame", FRAME, "--fps", args.fps, "--gentle", "--duration", f"{args.seconds}s", "--truth", truth]
+    words = ["--to", source(args).partition("?")[0], "--frame", FRAME, "--fps", args.fps, "--gentle", "--duration", f"{args.seconds}s"]
     command = [str(it) for it in [FULLBORE, "generate", *words, "--json"]]
-    subprocess.run(command, stdout=subprocess.DEVNULL, check=True, timeout=args.seconds + PATIENCE)
-    streams = json.loads(truth.read_text())["streams"]
-    return {"frames": sum(port["sent"] for port in streams)}
+    done = subprocess.run(command, stdout=subprocess.PIPE, timeout=args.seconds + PATIENCE)
+    return {"frames": json.loads(done.stdout.splitlines()[-1])["datagrams"]}
 
 
 def alone(args, folder: Path) -> dict:
@@ -117,11 +114,11 @@ def alone(args, folder: Path) -> dict:
         drain.start()
         # Arming, and faulting in the memory, is the same for both and is not counted.
         before, busy = cpu_of(recorder.pid), Busy()
-        told = sent(args, folder)
+        told = sent(args)
         cpu, machine = cpu_of(recorder.pid) - before, sum(Busy().since(busy))
     finally:
         recorder.send_signal(signal.SIGINT)
-    recorder.wait(PATIENCE)
+        recorder.wait(PATIENCE)
     return {**told, "recorder_cpu_s": cpu, "daemon_cpu_s": 0.0, "machine_cpu_s": machine}
 
 
@@ -139,6 +136,7 @@ def station(args, folder: Path) -> dict:
     command = [FULLBORE, "serve", "--store", folder / "store", "--listen", "127.0.0.1:0", "--tokens", tokens, "--json"]
     environment = {**os.environ, "FULLBORE_STATE": str(folder / "state")}
     daemon = subprocess.Popen([str(it) for it in command], stdout=subprocess.PIPE, text=True, env=environment)
+    begun = None
     try:
         port = int(json.loads(daemon.stdout.readline())["address"].rsplit(":", 1)[1])
         body = {"source": [source(args)], "session": "bench", "scan": "one", "buffer": args.buffer, "chunk": args.chunk}
@@ -147,12 +145,14 @@ def station(args, folder: Path) -> dict:
         clients = Clients(port, begun["id"], streams)
         time.sleep(1)
         before, busy = (cpu_of(begun["pid"]), cpu_of(daemon.pid)), Busy()
-        told = sent(args, folder)
+        told = sent(args)
         after, machine = (cpu_of(begun["pid"]), cpu_of(daemon.pid)), sum(Busy().since(busy))
         clients.end()
-        asked(port, "POST", f"/api/v1/recordings/{begun['id']}/stop")
-        until_ended(port, begun["id"])
     finally:
+        # A recorder outlives its daemon.
+        if begun:
+            asked(port, "POST", f"/api/v1/recordings/{begun['id']}/stop")
+            until_ended(port, begun["id"])
         daemon.send_signal(signal.SIGTERM)
     daemon.wait(PATIENCE)
     if clients.failures or not all(clients.read.values()):
