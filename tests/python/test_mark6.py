@@ -33,10 +33,16 @@ class Mark6:
 
     def until(self, query, wanted):
         end = time.monotonic() + PATIENCE
-        while not wanted(told := self.ask(query)):
+        while True:
+            try:
+                if wanted(told := self.ask(query)):
+                    return told
+            except Refused as refused:
+                # The scan is being read.
+                told = refused
+                assert refused.args[0] == 5
             assert time.monotonic() < end, told
             time.sleep(0.02)
-        return told
 
 
 class Refused(Exception):
