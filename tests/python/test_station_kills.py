@@ -500,7 +500,7 @@ def test_a_recorder_of_an_earlier_daemon_that_is_killed_is_not_shown_as_stopped(
     port, source = new_source()
     with Station(store, tmp_path / "state") as first:
         begun = first.start(source)
-        wire.send(wire.run_of_frames(200), port)
+        wire.send(wire.run_of_frames(900), port)
         first.until(begun["id"], lambda it: it["progress"] and it["progress"]["durable_bytes"] > 0)
         first.kill()
     with Station(store, tmp_path / "state") as second:
