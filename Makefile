@@ -16,7 +16,7 @@ DEBUG  := target/debug/fullbore
 RELEASE := target/release/fullbore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check soak soak-panda soak-record long bench bench-session bench-replay bench-captures bench-panda bench-pattern bench-versions bench-transfer bench-objects bench-disk docs fuzz binary release rust bench-spectrum bench-tdms bench-digital-rf bench-playback bench-python wheel bench-circular
+.PHONY: help demo test check soak soak-panda soak-record long bench bench-session bench-replay bench-captures bench-panda bench-pattern bench-versions bench-transfer bench-objects bench-disk docs fuzz binary release rust bench-spectrum bench-tdms bench-digital-rf bench-playback bench-python wheel bench-circular bench-station
 
 help:            ## This list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,9 +38,9 @@ check: rust $(VENV)/tests ## A few minutes, before every commit: format, lints, 
 	FULLBORE=$(DEBUG) $(BESIDE) "not slow and not alone" $(QUICK:%=tests/python/test_%.py)
 
 soak: long
-long: release wheel $(VENV)/tests ## Hours' worth of bad days: 50 kills, many seeds, the release build, and a session at full rate.
+long: release wheel $(VENV)/tests ## Hours' worth of bad days: 100 kills, many seeds, the release build, and a session at full rate.
 	PROPTEST_CASES=4096 $(CARGO) test --workspace --locked
-	FULLBORE=$(RELEASE) FULLBORE_KILLS=50 FULLBORE_SEEDS=100 $(PYTEST) -rs
+	FULLBORE=$(RELEASE) FULLBORE_KILLS=100 FULLBORE_SEEDS=100 $(PYTEST) -rs
 	$(PYTHON) benches/session.py
 
 fuzz: rust       ## Every fuzz target for FUZZ_SECONDS (default 60) each, as many at a time as there are cores.
@@ -78,6 +78,9 @@ bench-playback: release ## Playback at shares of the disk's read rate, and how f
 
 bench-circular: release ## A circular recording with random triggers that overlap, on disks and in memory: each kept scan must be whole.
 	$(PYTHON) benches/circular.py $(BENCH)
+
+bench-station: release $(VENV)/tests ## What the daemon, five browsers at the page Now, two at the page Stream and a scraper cost a recording: CPU seconds per GB.
+	$(VENV)/bin/python benches/station.py $(BENCH)
 
 bench-panda: release $(VENV)/tests ## A PandA into HDF5 against the client its users have.
 	$(VENV)/bin/python benches/panda.py $(BENCH)

@@ -2,7 +2,7 @@
 //! short, and the station is told to start no more than one recording of a runtime. The first byte chooses the pieces.
 #![no_main]
 
-use fullbore_vsi::flexbuff::{FlexBuff, MOST_RUNTIMES, Outcome, Session};
+use fullbore_vsi::flexbuff::{Dialect, FlexBuff, MOST_RUNTIMES, Outcome, Session};
 use fullbore_vsi::line::{Lines, MOST_STATEMENTS};
 use fullbore_vsi::reply::LONGEST_REPLY;
 use fullbore_vsi::testing::MemoryStation;

@@ -39,7 +39,8 @@ class Described(Station):
         return ["--config", self.file]
 
     def write(self, text, tokens=None):
-        parts = [f'[store]\nmembers = "{self.store}"\n']
+        members = [str(it) for it in (self.store if isinstance(self.store, list) else [self.store])]
+        parts = [f"[store]\nmembers = {json.dumps(members)}\n"]
         if self.listen:
             parts.append('[listen]\nhttp = "127.0.0.1:0"\n')
         for role in self.tokens if tokens is None else tokens:

@@ -2,7 +2,8 @@
 //!
 //! Ctrl-C and TERM stop, a second one aborts, and a third waits no longer for a disk that does not respond than two
 //! seconds. A closed terminal stops as well. It causes several SIGHUPs (from the kernel and the shell), which count as
-//! one request. With `nohup`, SIGHUP is ignored.
+//! one request. With `nohup`, SIGHUP is ignored. USR1 stops a recording and can be repeated: it never aborts. A daemon
+//! sends it, since it cannot know what an earlier daemon has sent.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +12,7 @@ use anyhow::Context;
 use fullbore_linux::stop_handle::StopHandle;
 use fullbore_recording::SessionHandle;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
 /// The environment variable with which `demo` gives its process number to the commands that it runs.
 pub const PARENT: &str = "FULLBORE_STOP_WITH_PARENT";
@@ -19,17 +20,18 @@ pub const PARENT: &str = "FULLBORE_STOP_WITH_PARENT";
 /// Stops a recording: the first signal stops, the second aborts, the third waits two more seconds at most.
 pub fn stop_recording(control: &Arc<StopHandle>) -> anyhow::Result<()> {
     let control = control.clone();
-    listen(heard(), move |signal| {
-        if signal != SIGHUP || control.stop_requests() == 0 {
-            control.stop();
-        }
+    let signals = heard().into_iter().chain([SIGUSR1]).collect();
+    listen(signals, move |signal| match signal {
+        SIGHUP | SIGUSR1 => control.stop_once(),
+        _ => control.stop(),
     })
 }
 
 /// The same for a session with a schedule: the first signal stops, the second aborts. SIGHUP reads the schedule again.
 pub fn follow_schedule(session: SessionHandle) -> anyhow::Result<()> {
-    listen(vec![SIGINT, SIGTERM, SIGHUP], move |signal| match signal {
+    listen(vec![SIGINT, SIGTERM, SIGHUP, SIGUSR1], move |signal| match signal {
         SIGHUP => session.reload(),
+        SIGUSR1 => session.stop_once(),
         _ => session.stop(),
     })
 }

@@ -56,6 +56,8 @@ pub struct Ready {
     pub state: PathBuf,
     /// Where it listens for VSI-S.
     pub vsi: Option<SocketAddr>,
+    /// Where it listens in the dialect of a Mark6.
+    pub mark6: Option<SocketAddr>,
 }
 
 /// The daemon cannot serve.
@@ -244,11 +246,22 @@ pub fn serve(config: &Config, stop: &StopHandle, mut tell: impl FnMut(&Told)) ->
     let entrance = Entrance::new(limits.0, limits.1, router(station.clone()));
     let (certificate, directory) = (bound.certificate.clone(), state.clone());
     let vsi_s = vsi.as_ref().map(vsi::Port::address);
+    let mark6 = vsi.as_ref().and_then(vsi::Port::mark6);
     let served = runtime.block_on(async {
         let _files = bound.accept(&entrance)?;
         let found = count;
-        let ready =
-            Ready { address, urls, login_url, fingerprint, found, state, problems, vsi: vsi_s };
+        let vsi = vsi_s;
+        let ready = Ready {
+            address,
+            urls,
+            login_url,
+            fingerprint,
+            found,
+            state,
+            problems,
+            vsi,
+            mark6,
+        };
         tell(&Told::Ready(ready.clone()));
         manager.ready(&format!("serving on {}", ready.urls.join(", ")));
         let reloading = Reloading {

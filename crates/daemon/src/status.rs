@@ -126,13 +126,13 @@ pub fn keep(
     Ok(receiver)
 }
 
-fn shown(all: Vec<Recording>) -> Vec<Recording> {
-    let mut ended = 0;
-    let mut wanted = |recording: &Recording| {
-        ended += usize::from(!recording.life.is_active());
-        recording.life.is_active() || ended <= ENDED_SHOWN
-    };
-    all.into_iter().filter(|it| wanted(it)).collect()
+/// Those that run, and the last ones that ended. One that ran for long is among these too, although others began later.
+fn shown(mut all: Vec<Recording>) -> Vec<Recording> {
+    let mut ends: Vec<Instant> = all.iter().filter_map(|it| it.ended).collect();
+    ends.sort();
+    let first = ends.iter().rev().take(ENDED_SHOWN).next_back().copied();
+    all.retain(|it| it.ended.is_none_or(|at| first.is_some_and(|first| at >= first)));
+    all
 }
 
 /// What is known of the space of a member now.
@@ -193,6 +193,26 @@ mod tests {
         assert!(space.free_bytes.unwrap() <= space.total_bytes.unwrap() && space.problem.is_none());
         let gone = asked(&place.path().join("gone"));
         assert!(gone.problem.unwrap().contains("No such file") && gone.free_bytes.is_none());
+    }
+
+    #[test]
+    fn a_long_recording_that_ends_last_is_shown_among_the_ended() {
+        let now = Instant::now();
+        let recording = |number: u64, ended: Option<u64>| Recording {
+            id: uuid::Uuid::from_u128(number.into()),
+            request: crate::recorder::request::StartRequest::default(),
+            found: false,
+            pid: None,
+            life: crate::recorder::life::Life::default(),
+            ended: ended.map(|after| now + Duration::from_secs(after)),
+        };
+        // The newest first: nine short ones that have ended, one that runs, and a long one.
+        let short = (2..11).rev().map(|number| recording(number, Some(number)));
+        let mut all = vec![recording(11, None)];
+        all.extend(short);
+        all.push(recording(1, Some(60)));
+        let numbers: Vec<u128> = shown(all).iter().map(|it| it.id.as_u128()).collect();
+        assert_eq!(numbers, [11, 10, 9, 8, 7, 1]);
     }
 
     #[test]

@@ -28,6 +28,12 @@ impl StopHandle {
         self.wake();
     }
 
+    /// Requests an end after all held data is written, however often it is called: it never aborts.
+    pub fn stop_once(&self) {
+        self.stop_requests.fetch_max(1, Ordering::SeqCst);
+        self.wake();
+    }
+
     /// Requests an end at once. Held data is counted and dropped.
     pub fn abort(&self) {
         self.stop_requests.fetch_max(ABORT, Ordering::SeqCst);
@@ -72,6 +78,16 @@ impl StopHandle {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stop_that_may_be_repeated_aborts_nothing_and_withdraws_no_abort() {
+        let stop = StopHandle::default();
+        (0..3).for_each(|_| stop.stop_once());
+        assert_eq!(stop.stop_requests(), 1);
+        stop.stop();
+        stop.stop_once();
+        assert_eq!(stop.stop_requests(), ABORT);
+    }
 
     #[test]
     fn a_stop_request_ends_a_wait_at_once() {

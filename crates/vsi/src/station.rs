@@ -190,6 +190,10 @@ pub struct Plan {
     pub sources: Vec<String>,
     /// The wished size of chunk files in bytes.
     pub chunk_bytes: Option<u64>,
+    /// The planned start. Without it, data is recorded as soon as it arrives.
+    pub starts: Option<Tai>,
+    /// Seconds after which it ends by itself.
+    pub seconds: Option<u64>,
 }
 
 /// A part of a scan to be copied.

@@ -1,5 +1,7 @@
 //! `fullbore serve`: the station, a daemon with REST and a dashboard.
 
+mod leftovers;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -79,6 +81,10 @@ pub struct Args {
     #[arg(long, value_name = "ADDRESS[:PORT]", num_args = 0..=1, default_missing_value = "127.0.0.1",
         value_parser = vsi::address)]
     vsi_s: Option<SocketAddr>,
+    /// Also speak as a Mark6 does, to the same hosts; without an address on 127.0.0.1:14242, without a port on 14242.
+    #[arg(long, value_name = "ADDRESS[:PORT]", num_args = 0..=1, default_missing_value = "127.0.0.1",
+        value_parser = vsi::mark6_address, requires = "vsi_s")]
+    mark6: Option<SocketAddr>,
     /// Hosts and networks whose VSI-S commands are obeyed, separated by commas; default: this host.
     #[arg(long, value_name = "ADDRESSES", requires = "vsi_s")]
     vsi_s_allow: Option<AllowList>,
@@ -101,6 +107,8 @@ struct ServeJson<'a> {
     problems: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
     vsi: Option<SocketAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mark6: Option<SocketAddr>,
 }
 
 #[derive(Serialize)]
@@ -166,7 +174,8 @@ fn members(args: &Args) -> anyhow::Result<Vec<PathBuf>> {
 
 /// Serves a demonstration in a temporary directory.
 fn demo(args: Args, output: Output) -> anyhow::Result<ExitCode> {
-    let directory = tempfile::Builder::new().prefix("fullbore-demo-").tempdir();
+    leftovers::remove(&program()?);
+    let directory = tempfile::Builder::new().prefix(leftovers::PREFIX).tempdir();
     let directory = directory.context("making a temporary directory for the demonstration")?;
     let member = directory.path().join("disk0");
     std::fs::create_dir(&member).context("making the store of the demonstration")?;
@@ -192,6 +201,7 @@ fn demo(args: Args, output: Output) -> anyhow::Result<ExitCode> {
 fn vsi(args: Args) -> Option<vsi::Settings> {
     Some(vsi::Settings {
         listen: args.vsi_s?,
+        mark6: args.mark6,
         allow: args.vsi_s_allow.unwrap_or_else(AllowList::this_host),
         files: args.vsi_s_files,
     })
@@ -261,10 +271,11 @@ fn tell(told: &Told, output: Output) {
 }
 
 fn tell_ready(ready: &Ready, output: Output) {
-    let Ready { address, urls, login_url, fingerprint, found, state, problems, vsi } = ready;
+    let Ready { address, urls, login_url, fingerprint, found, state, problems, vsi, mark6 } = ready;
     let (login, fingerprint) = (login_url.as_deref(), fingerprint.as_deref());
-    let (event, address, found, vsi) = ("serving", *address, *found, *vsi);
-    let told = ServeJson { event, address, urls, login, fingerprint, found, state, problems, vsi };
+    let (event, address, found, vsi, mark6) = ("serving", *address, *found, *vsi, *mark6);
+    let told =
+        ServeJson { event, address, urls, login, fingerprint, found, state, problems, vsi, mark6 };
     if output.event(&told) {
         return;
     }
@@ -277,6 +288,7 @@ fn tell_ready(ready: &Ready, output: Output) {
     let shown = |it: &str| format!("SHA-256 of the certificate: {it}\n");
     text += &fingerprint.map(shown).unwrap_or_default();
     text += &vsi.map(|address| format!("VSI-S on {address}\n")).unwrap_or_default();
+    text += &mark6.map(|address| format!("as a Mark6 on {address}\n")).unwrap_or_default();
     output::print_on(&text);
     problems.iter().for_each(|problem| output::complain(None, problem));
 }

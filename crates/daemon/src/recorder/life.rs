@@ -176,11 +176,6 @@ impl Life {
         self.phase != Phase::Ended
     }
 
-    /// True if it was asked to end.
-    pub fn is_asked(&self) -> bool {
-        self.asked
-    }
-
     /// True if the recorder of a schedule has closed its account: all scans are over, or it was stopped.
     pub fn is_session_over(&self) -> bool {
         self.session_over

@@ -3,7 +3,7 @@
 //! ```text
 //! POST /recordings ──► fullbore record … (its own session) ──► named pipe ──► a thread ──► Life
 //!                              ▲                                                            │
-//!                              └── SIGINT, and SIGTERM ◄── stop, abort            state, events, metrics
+//!                              └── SIGUSR1; SIGINT and SIGTERM ◄── stop; abort     state, events, metrics
 //! ```
 //!
 //! The daemon may die at any time: the recorder goes on, and the next daemon of the store finds its
@@ -15,6 +15,7 @@ pub mod lines;
 pub mod process;
 pub mod report;
 pub mod request;
+mod unsealed;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -69,6 +70,8 @@ struct Known {
     found: bool,
     process: Option<Identity>,
     life: Life,
+    /// When this daemon learnt that it had ended.
+    ended: Option<Instant>,
 }
 
 /// A recording, with what is known of it.
@@ -86,6 +89,9 @@ pub struct Recording {
     /// What happened so far.
     #[serde(flatten)]
     pub life: Life,
+    /// When this daemon learnt that it had ended.
+    #[serde(skip)]
+    pub ended: Option<Instant>,
 }
 
 /// A recording could not be started or ended.
@@ -134,20 +140,22 @@ impl Recorders {
         let (known, changed) = (Mutex::default(), Condvar::new());
         let found = Self(Arc::new(Inner { program, store, folder, known, changed }));
         for (id, folder) in Folder::all(&found.0.folder)? {
+            let Ok(output) = folder.open_to_read() else {
+                // The pipe was not made yet when its daemon died, so there is no recorder.
+                if let Err(error) = folder.remove() {
+                    tracing::warn!(%id, %error, "the directory of no recorder stays");
+                }
+                continue;
+            };
             let request = folder.request().unwrap_or_default();
             let process = folder.process();
-            let output = folder.open_to_read();
             let mut life = Life::default();
             if folder.was_asked() {
                 life.step(Input::Asked);
             }
-            let known = Known { request, found: true, process, life };
+            let known = Known { request, found: true, process, life, ended: None };
             found.lock().insert(id, known);
-            match output {
-                Ok(output) => found.follow(id, folder, output, None),
-                // The pipe was not made yet when its daemon died, so there is no recorder.
-                Err(_) => found.end(id, &folder, None),
-            }
+            found.follow(id, folder, output, None);
         }
         Ok(found)
     }
@@ -198,7 +206,7 @@ impl Recorders {
             return Err(Error::Many);
         }
         let (request, life) = (request.clone(), Life::default());
-        known.insert(id, Known { request, found: false, process: None, life });
+        known.insert(id, Known { request, found: false, process: None, life, ended: None });
         Ok(())
     }
 
@@ -242,26 +250,17 @@ impl Recorders {
         Ok((child, process, output))
     }
 
-    /// Asks a recording to end: `stop` writes what is held, `abort` drops it. A stop that is asked for again changes nothing.
+    /// Asks a recording to end: `stop` writes what is held, and can be repeated; `abort` drops it.
     pub fn ask(&self, id: Uuid, abort: bool) -> Result<Recording, Error> {
-        let mut all = self.lock();
-        let known = all.get_mut(&id).ok_or(Error::Unknown { id })?;
-        let process = known.running(id)?;
-        // For a recorder, a second request is an abort. It is another signal, because the kernel merges those of one kind
-        // that wait together.
-        let signals: &[Signal] = match (abort, known.life.is_asked()) {
-            (false, false) => &[Signal::INT],
-            (false, true) => &[],
-            (true, false) => &[Signal::INT, Signal::TERM],
-            (true, true) => &[Signal::TERM],
+        let process = self.process(id)?;
+        let asked = match abort {
+            // The second request aborts. It is another signal, because the kernel merges those of one kind that wait
+            // together.
+            true => process.signal(Signal::INT).and_then(|_| process.signal(Signal::TERM)),
+            false => process.stop(),
         };
-        for signal in signals {
-            process.signal(*signal).map_err(failed("process takes no signal"))?;
-        }
-        known.life.step(Input::Asked);
-        let shown = known.shown(id);
-        drop(all);
-        self.0.changed.notify_all();
+        asked.map_err(failed("process takes no signal"))?;
+        self.take(id, Input::Asked);
         // For the next daemon. The directory of a recorder that has ended is gone.
         match Folder::of(&self.0.folder, id).note_asked() {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -269,7 +268,7 @@ impl Recorders {
             }
             _ => {}
         }
-        Ok(shown)
+        self.get(id)
     }
 
     /// The socket of live spectra of a recording that runs.
@@ -282,8 +281,22 @@ impl Recorders {
 
     /// Sends a signal to the process of a recording.
     pub fn signal(&self, id: Uuid, signal: Signal) -> Result<(), Error> {
-        let process = self.lock().get(&id).ok_or(Error::Unknown { id })?.running(id)?;
-        process.signal(signal).map(drop).map_err(failed("process takes no signal"))
+        self.process(id)?.signal(signal).map(drop).map_err(failed("process takes no signal"))
+    }
+
+    fn process(&self, id: Uuid) -> Result<Identity, Error> {
+        let mut known = self.lock();
+        let known = known.get_mut(&id).ok_or(Error::Unknown { id })?;
+        if !known.life.is_active() {
+            return Err(Error::Ended { id });
+        }
+        // The daemon that started it may have died before the process had its output.
+        let look = || Folder::of(&self.0.folder, id).process();
+        known.process = known.process.take().or_else(look);
+        known.process.clone().ok_or(Error::System {
+            what: "process is not known: end it with `kill`",
+            source: io::ErrorKind::NotFound.into(),
+        })
     }
 
     /// The newest recording of a schedule: one that runs before those that have ended.
@@ -359,6 +372,7 @@ impl Recorders {
             }
         };
         let complaint = folder.complaint().or(killed.map(Complaint::of_signal));
+        let complaint = complaint.or_else(|| if code.is_none() { self.unsealed(id) } else { None });
         if let Err(error) = folder.remove() {
             tracing::warn!(%id, %error, "the directory of an ended recorder stays");
         }
@@ -366,12 +380,19 @@ impl Recorders {
         self.forget();
     }
 
-    /// Forgets the oldest ended recordings.
+    /// What the store says of a recorder whose exit code is not known.
+    fn unsealed(&self, id: Uuid) -> Option<Complaint> {
+        let known = self.lock().get(&id).map(|it| (it.request.clone(), it.life.clone()));
+        known.and_then(|(request, life)| unsealed::complaint(&self.0.store, &request, &life))
+    }
+
+    /// Forgets those that ended first.
     fn forget(&self) {
         let mut known = self.lock();
-        let ended: Vec<Uuid> =
-            known.iter().filter(|(_, it)| !it.life.is_active()).map(|(id, _)| *id).collect();
-        for id in ended.iter().take(ended.len().saturating_sub(MOST_ENDED)) {
+        let ended = known.iter().filter_map(|(id, it)| Some((it.ended?, *id)));
+        let mut ended: Vec<(Instant, Uuid)> = ended.collect();
+        ended.sort();
+        for (_, id) in ended.iter().take(ended.len().saturating_sub(MOST_ENDED)) {
             known.remove(id);
         }
     }
@@ -379,6 +400,9 @@ impl Recorders {
     fn take(&self, id: Uuid, input: Input) {
         if let Some(known) = self.lock().get_mut(&id) {
             known.life.step(input);
+            if !known.life.is_active() {
+                known.ended.get_or_insert_with(Instant::now);
+            }
         }
         self.0.changed.notify_all();
     }
@@ -389,21 +413,11 @@ impl Recorders {
 }
 
 impl Known {
-    /// The process, if it runs.
-    fn running(&self, id: Uuid) -> Result<Identity, Error> {
-        if !self.life.is_active() {
-            return Err(Error::Ended { id });
-        }
-        self.process.clone().ok_or(Error::System {
-            what: "process is not known: end it with `kill`",
-            source: io::ErrorKind::NotFound.into(),
-        })
-    }
-
     fn shown(&self, id: Uuid) -> Recording {
-        let Self { request, found, process, life } = self;
+        let Self { request, found, process, life, ended } = self;
         let pid = process.as_ref().map(|it| it.pid).filter(|_| life.is_active());
-        Recording { id, request: request.clone(), found: *found, pid, life: life.clone() }
+        let (request, life) = (request.clone(), life.clone());
+        Recording { id, request, found: *found, pid, life, ended: *ended }
     }
 }
 

@@ -45,6 +45,16 @@ impl Identity {
         }
     }
 
+    /// Asks a recorder to stop. It may be asked again, also by another daemon, and stops once: USR1 never aborts, as a
+    /// second INT would. A recorder that does not handle USR1 (an older one, or one that is not armed) gets INT. False if
+    /// the process is gone.
+    pub fn stop(&self) -> io::Result<bool> {
+        match handles(self.pid, Signal::USR1) {
+            true => self.signal(Signal::USR1),
+            false => self.signal(Signal::INT),
+        }
+    }
+
     /// True if the process is there.
     pub fn is_there(&self) -> bool {
         Self::of(self.pid).ok().as_ref() == Some(self)
@@ -58,6 +68,14 @@ fn start_of(pid: i32) -> io::Result<u64> {
     let behind_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let started = behind_name.split_whitespace().nth(19).and_then(|text| text.parse().ok());
     started.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no start time in its stat"))
+}
+
+/// True if a process handles a signal, by its mask of caught signals in `/proc/PID/status` (proc_pid_status(5)).
+fn handles(pid: i32, signal: Signal) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal.as_raw() - 1) & 1 == 1)
 }
 
 /// Starts a command in a session of its own.

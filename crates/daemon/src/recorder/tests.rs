@@ -22,15 +22,33 @@ for rest in 1 2 3 4 5 6 7 8; do sleep 0.02; done
 echo "{\"event\":\"sealed\",\"manifest\":{\"scan\":{\"session\":\"s\",\"scan\":\"a\"}},\"complete\":true,\"headline\":\"asked $asked\"}"
 "#;
 
+/// It stops on USR1 after a moment, however often that comes, and aborts on INT.
+const PATIENT: &str = r#"#!/bin/bash
+sealed() { echo "{\"event\":\"sealed\",\"manifest\":{\"scan\":{\"session\":\"s\",\"scan\":\"a\"}},\"complete\":true,\"headline\":\"$1\"}"; }
+trap 'sealed ABORTED; exit 1' INT
+trap 'stopping=yes' USR1
+echo '{"event":"armed","scan":{"session":"s","scan":"a"},"begins":null}'
+steps=0
+while :; do
+  [ -n "$stopping" ] && steps=$((steps + 1))
+  [ "$steps" -gt 10 ] && { sealed COMPLETE; exit 0; }
+  sleep 0.02
+done
+"#;
+
 struct Station {
     place: tempfile::TempDir,
 }
 
 impl Station {
     fn new() -> Self {
+        Self::with(SCRIPT)
+    }
+
+    fn with(text: &str) -> Self {
         let place = tempfile::tempdir().unwrap();
         let script = place.path().join("recorder");
-        fs::write(&script, SCRIPT).unwrap();
+        fs::write(&script, text).unwrap();
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
         Self { place }
     }
@@ -75,6 +93,20 @@ fn a_recording_is_started_followed_and_stopped() {
     assert_eq!(ended.life.finished[0].headline, "asked 1");
     assert_eq!(station.folders(), 0);
     assert!(matches!(daemon.ask(begun.id, false), Err(Error::Ended { .. })));
+}
+
+#[test]
+fn a_stop_that_is_repeated_also_by_the_next_daemon_aborts_nothing() {
+    let station = Station::with(PATIENT);
+    let first = station.daemon();
+    let begun = first.start(request("a"), PATIENCE).unwrap();
+    first.ask(begun.id, false).unwrap();
+    first.ask(begun.id, false).unwrap();
+    let second = station.daemon();
+    second.ask(begun.id, false).unwrap();
+    let ended = until(&first, begun.id, |it| it.life.phase == Phase::Ended);
+    assert_eq!(ended.life.exit_code, Some(0), "{ended:?}");
+    until(&second, begun.id, |it| it.life.phase == Phase::Ended);
 }
 
 #[test]

@@ -31,6 +31,7 @@ use uuid::Uuid;
 
 use self::duty::{Duty, Recorder, Starts};
 use self::folder::Folder;
+use crate::recorder::life::Phase;
 use crate::recorder::request::{RequestError, StartRequest};
 use crate::recorder::{self, Recorders, Recording};
 use crate::settings::{Current, InputError};
@@ -461,6 +462,7 @@ impl Schedules {
         let mut done = Vec::new();
         for (name, one) in known.iter_mut() {
             let newest = self.newest(name, one);
+            self.end_if_cancelled(name, one, newest.as_ref());
             let recorder = match &newest {
                 None => Recorder::None,
                 Some(it) if it.life.is_active() => Recorder::Runs,
@@ -490,6 +492,17 @@ impl Schedules {
                 tracing::warn!(schedule = name, %error, "the directory of a finished schedule stays");
             }
             known.remove(&name);
+        }
+    }
+
+    /// Ends the recorder of a cancelled schedule, whose daemon may have died before it asked.
+    fn end_if_cancelled(&self, name: &str, one: &Known, newest: Option<&Recording>) {
+        let is_asked = |it: &&Recording| it.life.phase >= Phase::Stopping;
+        let Some(recording) = newest.filter(|it| one.wanted.cancelled && !is_asked(it)) else {
+            return;
+        };
+        if let Err(error) = self.0.recorders.ask(recording.id, false) {
+            tracing::warn!(schedule = name, %error, "the recorder of a cancelled schedule runs");
         }
     }
 

@@ -1,8 +1,8 @@
 //! The port for VSI-S: the NASA Field System, m5copy and people with telnet command recordings over it.
 //!
 //! ```text
-//! TCP 2620 ──► a thread for each connection ──► FlexBuff (crate vsi) ──► DaemonStation
-//!                                                                          │ from memory
+//! TCP 2620  ──► a thread for each connection ──► FlexBuff (crate vsi) ──► DaemonStation
+//! TCP 14242 ──► the same for each                Cplane of a Mark6   ──►  │ from memory
 //!                                 Runs ──► Recorders      Index ◄── the store      Copies ──► files
 //! ```
 //!
@@ -27,8 +27,17 @@ pub use self::port::{MOST_CONNECTIONS, MOST_READERS, Port};
 
 /// Reads an address with or without a port: `192.0.2.5`, `[::1]:2620`.
 pub fn address(text: &str) -> Result<SocketAddr, String> {
+    address_at(text, fullbore_vsi::DEFAULT_PORT)
+}
+
+/// The same for the dialect of a Mark6.
+pub fn mark6_address(text: &str) -> Result<SocketAddr, String> {
+    address_at(text, fullbore_vsi::cplane::DEFAULT_PORT)
+}
+
+fn address_at(text: &str, port: u16) -> Result<SocketAddr, String> {
     let bare = text.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(text);
-    let alone = || bare.parse().ok().map(|ip| SocketAddr::new(ip, fullbore_vsi::DEFAULT_PORT));
+    let alone = || bare.parse().ok().map(|ip| SocketAddr::new(ip, port));
     let found = text.parse().ok().or_else(alone);
     found.ok_or_else(|| "write an address such as 127.0.0.1, 192.0.2.5:2620 or [::1]".to_owned())
 }
@@ -38,6 +47,8 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
 pub struct Settings {
     /// Where to listen. Port 0: any free port.
     pub listen: SocketAddr,
+    /// Where to listen in the dialect of a Mark6, if at all.
+    pub mark6: Option<SocketAddr>,
     /// Addresses from which commands are taken. Queries are answered to everybody.
     pub allow: AllowList,
     /// The directory for files of `disk2file`.

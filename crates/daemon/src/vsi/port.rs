@@ -13,9 +13,11 @@ use fullbore_linux::clock::Clock;
 use fullbore_linux::stop_handle::StopHandle;
 use fullbore_time::Tai;
 use fullbore_transfer::files::AllowList;
-use fullbore_vsi::flexbuff::{FlexBuff, Outcome, Session};
+use fullbore_vsi::cplane::Cplane;
+use fullbore_vsi::flexbuff::FlexBuff;
 use fullbore_vsi::line::Lines;
 use fullbore_vsi::reply::{Code, sentence};
+use fullbore_vsi::{Dialect, Outcome};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
 use serde::Serialize;
@@ -48,15 +50,24 @@ const WRITE: Duration = Duration::from_secs(5);
 /// A silent client is asked whether it is there after this time, and then as often.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
-/// The open port. It is closed when this is dropped; recordings go on.
+/// The open port, and that for the dialect of a Mark6 if there is one. Both are closed when this is dropped; recordings go
+/// on.
 pub struct Port {
-    shared: Arc<Shared>,
+    door: Arc<Door>,
     address: SocketAddr,
-    listening: Option<JoinHandle<()>>,
+    mark6: Option<SocketAddr>,
+    listening: Vec<JoinHandle<()>>,
 }
 
-struct Shared {
-    dialect: Mutex<(FlexBuff, DaemonStation)>,
+/// A port of one dialect. Its lock is taken before that of the station.
+struct Shared<D> {
+    dialect: Mutex<D>,
+    door: Arc<Door>,
+}
+
+/// What the ports have in common.
+struct Door {
+    station: Mutex<DaemonStation>,
     allow: AllowList,
     audit: Audit,
     /// The log of commands from addresses that may only ask: they can fill this one, and displace no line of the other.
@@ -89,20 +100,17 @@ impl Port {
         recorders: Recorders,
         state: &Path,
     ) -> Result<Self, Error> {
-        let address = settings.listen;
-        let listen = |source| Error::Listen { address, source };
         if let Some(path) = settings.files.clone().filter(|it| !it.is_dir()) {
             return Err(Error::Files { path });
         }
-        let listener = TcpListener::bind(address).map_err(listen)?;
-        listener.set_nonblocking(true).map_err(listen)?;
-        let address = listener.local_addr().map_err(listen)?;
+        let (listener, address) = bind(settings.listen)?;
+        let mark6 = settings.mark6.map(bind).transpose()?;
         let index = Index::open(members.to_vec()).map_err(Error::Start)?;
         let runs = Runs::open(recorders, index.clone(), state.join("vsi.json"));
         let runs = runs.map_err(Error::Start)?;
         let station = DaemonStation::new(members, settings.files.clone(), runs, index);
-        let shared = Arc::new(Shared {
-            dialect: Mutex::new((FlexBuff::default(), station.map_err(Error::Start)?)),
+        let door = Arc::new(Door {
+            station: Mutex::new(station.map_err(Error::Start)?),
             allow: settings.allow.clone(),
             audit: Audit::new(state.join("vsi.log")),
             refused: Audit::new(state.join("vsi-refused.log")),
@@ -110,52 +118,77 @@ impl Port {
             readers: AtomicUsize::new(0),
             stop: StopHandle::default(),
         });
-        let served = shared.clone();
+        let mut port = Self { door, address, mark6: None, listening: Vec::new() };
+        port.listen::<FlexBuff>(listener).map_err(Error::Start)?;
+        if let Some((listener, address)) = mark6 {
+            port.mark6 = Some(address);
+            port.listen::<Cplane>(listener).map_err(Error::Start)?;
+        }
+        Ok(port)
+    }
+
+    /// Listens in a dialect, on a thread.
+    fn listen<D: Dialect + 'static>(&mut self, listener: TcpListener) -> io::Result<()> {
+        let served = Arc::new(Shared { dialect: Mutex::new(D::default()), door: self.door.clone() });
         let thread = thread::Builder::new().name("vsi".into());
-        let listening = thread.spawn(move || served.accept(&listener)).map_err(Error::Start)?;
-        Ok(Self { shared, address, listening: Some(listening) })
+        self.listening.push(thread.spawn(move || served.accept(&listener))?);
+        Ok(())
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
+
+    /// Where it listens in the dialect of a Mark6.
+    pub fn mark6(&self) -> Option<SocketAddr> {
+        self.mark6
+    }
 }
 
 impl Drop for Port {
     fn drop(&mut self) {
-        self.shared.stop.stop();
-        if let Some(listening) = self.listening.take() {
+        self.door.stop.stop();
+        for listening in self.listening.drain(..) {
             // A panic of the thread was told by its own hook.
             let _ = listening.join();
         }
     }
 }
 
-impl Shared {
+fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
+    let listen = |source| Error::Listen { address, source };
+    let listener = TcpListener::bind(address).map_err(listen)?;
+    listener.set_nonblocking(true).map_err(listen)?;
+    let bound = listener.local_addr().map_err(listen)?;
+    Ok((listener, bound))
+}
+
+impl<D: Dialect + 'static> Shared<D> {
     fn accept(self: &Arc<Self>, listener: &TcpListener) {
-        while !self.stop.is_requested() {
+        while !self.door.stop.is_requested() {
             match listener.accept() {
                 Ok((stream, address)) => self.admit(stream, address),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => rest(listener),
                 Err(error) => {
                     tracing::warn!(%error, "accepting a connection of VSI-S");
-                    let _is_stopped = self.stop.wait(READ);
+                    let _is_stopped = self.door.stop.wait(READ);
                 }
             }
         }
     }
 
     fn admit(self: &Arc<Self>, stream: TcpStream, address: SocketAddr) {
-        let may_write = self.allow.allows(address.ip());
-        let admitted = Admitted::new(self.clone(), may_write);
+        let may_write = self.door.allow.allows(address.ip());
+        let admitted = Admitted::new(self.door.clone(), may_write);
         let Some(admitted) = admitted else {
             tracing::warn!(%address, "a connection of VSI-S is refused: too many are open");
             return;
         };
+        let shared = self.clone();
         let work = move || {
-            let admitted = admitted;
-            if let Err(error) = admitted.shared.serve(&stream, address, may_write) {
+            let _admitted = admitted;
+            if let Err(error) = shared.serve(&stream, address, may_write) {
                 tracing::info!(%address, %error, "a connection of VSI-S has ended");
             }
         };
@@ -166,11 +199,11 @@ impl Shared {
 
     fn serve(&self, stream: &TcpStream, address: SocketAddr, may_write: bool) -> io::Result<()> {
         prepare(stream)?;
-        let mut session = Session::new(may_write);
+        let mut session = D::session(may_write);
         let served = self.converse(stream, address, &mut session);
-        let mut held = self.dialect.lock().unwrap_or_else(PoisonError::into_inner);
-        let (dialect, station) = &mut *held;
-        dialect.end(&session, station);
+        let mut dialect = self.dialect.lock().unwrap_or_else(PoisonError::into_inner);
+        let station = self.door.station.lock().unwrap_or_else(PoisonError::into_inner);
+        dialect.end(&session, &*station);
         served
     }
 
@@ -178,10 +211,10 @@ impl Shared {
         &self,
         mut stream: &TcpStream,
         address: SocketAddr,
-        session: &mut Session,
+        session: &mut D::Session,
     ) -> io::Result<()> {
         let (mut lines, mut buffer) = (Lines::default(), [0; 4096]);
-        while !self.stop.is_requested() {
+        while !self.door.stop.is_requested() {
             let count = match stream.read(&mut buffer) {
                 Ok(0) => return Ok(()),
                 Ok(count) => count,
@@ -204,7 +237,7 @@ impl Shared {
                 let end = if line.has_return { "\r\n" } else { "\n" };
                 // One segment, because m5copy takes a pause for the end of the answer.
                 let sent = stream.write_all(format!("{answer}{end}").as_bytes());
-                self.note(address, &line.text, &answer);
+                self.door.note(address, &line.text, &answer);
                 sent?;
             }
         }
@@ -212,16 +245,16 @@ impl Shared {
     }
 
     /// Answers a line. It waits a moment for a scan that is being read, without the lock.
-    fn answer(&self, session: &mut Session, line: &str) -> String {
+    fn answer(&self, session: &mut D::Session, line: &str) -> String {
         let until = Instant::now() + PATIENCE;
         let (mut answered, mut rest) = (Vec::new(), line.to_owned());
         loop {
-            let may_wait = Instant::now() < until && !self.stop.is_requested();
+            let may_wait = Instant::now() < until && !self.door.stop.is_requested();
             let outcome = {
-                let mut held = self.dialect.lock().unwrap_or_else(PoisonError::into_inner);
-                let (dialect, station) = &mut *held;
+                let mut dialect = self.dialect.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut station = self.door.station.lock().unwrap_or_else(PoisonError::into_inner);
                 station.refresh();
-                dialect.line(session, station, &rest, may_wait)
+                dialect.line(session, &mut *station, &rest, may_wait)
             };
             match outcome {
                 Outcome::Answer(answer) => {
@@ -237,6 +270,9 @@ impl Shared {
         }
     }
 
+}
+
+impl Door {
     /// Notes a line with a command in the audit log, after its answer is sent: the disk of the log may be slow.
     fn note(&self, address: SocketAddr, line: &str, answer: &str) {
         if !line.contains('=') {
@@ -254,34 +290,34 @@ impl Shared {
 
 /// A place among the connections, which is free again when it is dropped.
 struct Admitted {
-    shared: Arc<Shared>,
+    door: Arc<Door>,
     is_reader: bool,
 }
 
 impl Admitted {
-    fn new(shared: Arc<Shared>, may_write: bool) -> Option<Self> {
+    fn new(door: Arc<Door>, may_write: bool) -> Option<Self> {
         let take = |count: &AtomicUsize, most| {
             let more = |now: usize| (now < most).then_some(now + 1);
             count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
         };
-        if !may_write && !take(&shared.readers, MOST_READERS) {
+        if !may_write && !take(&door.readers, MOST_READERS) {
             return None;
         }
-        if !take(&shared.connections, MOST_CONNECTIONS) {
+        if !take(&door.connections, MOST_CONNECTIONS) {
             if !may_write {
-                shared.readers.fetch_sub(1, Ordering::SeqCst);
+                door.readers.fetch_sub(1, Ordering::SeqCst);
             }
             return None;
         }
-        Some(Self { shared, is_reader: !may_write })
+        Some(Self { door, is_reader: !may_write })
     }
 }
 
 impl Drop for Admitted {
     fn drop(&mut self) {
-        self.shared.connections.fetch_sub(1, Ordering::SeqCst);
+        self.door.connections.fetch_sub(1, Ordering::SeqCst);
         if self.is_reader {
-            self.shared.readers.fetch_sub(1, Ordering::SeqCst);
+            self.door.readers.fetch_sub(1, Ordering::SeqCst);
         }
     }
 }

@@ -97,6 +97,7 @@ impl Runs {
             Self(Arc::new(Inner { recorders, index, file, writing: Mutex::default(), state }));
         let named = noted.runs.into_iter().map(|(runtime, run)| (Some(runtime), run));
         for (runtime, run) in named.chain(noted.ending.into_iter().map(|run| (None, run))) {
+            // A recorder that has ended is followed as well: how it ended may be a problem to tell.
             let Some(id) = runs.recorder_of(&run) else {
                 if run.id.is_none() && !run.is_stop_asked {
                     runs.report(format!("{} was not begun, the daemon ended before", run.scan));
@@ -113,6 +114,16 @@ impl Runs {
             runs.spawn(move |runs| runs.follow(&run))?;
         }
         Ok(runs)
+    }
+
+    /// The recorder of a run, if it is known. The daemon that noted the run may have died before it knew which.
+    fn recorder_of(&self, run: &Run) -> Option<Uuid> {
+        let (session, scan) = run.scan.split_once('_')?;
+        let is_meant = |it: &Recording| match run.id {
+            Some(id) => it.id == id,
+            None => it.request.session == session && it.request.scan == scan,
+        };
+        self.0.recorders.all().iter().find(|it| is_meant(it)).map(|it| it.id)
     }
 
     /// Begins a recording. What fails from now on is a problem of the recording.
@@ -191,16 +202,6 @@ impl Runs {
         Ok(())
     }
 
-    /// The recorder of a recording that the last daemon noted, if it runs. It may have died before it noted which one it is.
-    fn recorder_of(&self, run: &Run) -> Option<Uuid> {
-        let is_it = |it: &Recording| match run.id {
-            Some(id) => it.id == id,
-            None => format!("{}_{}", it.request.session, it.request.scan) == run.scan,
-        };
-        let all = self.0.recorders.all();
-        all.iter().find(|it| it.life.is_active() && is_it(it)).map(|it| it.id)
-    }
-
     /// Starts the recorder, and follows it to its end.
     fn record(&self, run: &Shared, plan: Plan) {
         let Some((session, scan)) = plan.scan.split_once('_') else { return };
@@ -209,8 +210,12 @@ impl Runs {
             session: session.to_owned(),
             scan: scan.to_owned(),
             chunk: plan.chunk_bytes.map(|bytes| format!("{bytes}B")),
+            start: plan.starts.map(|start| start.to_string()),
+            duration: plan.seconds.map(|seconds| format!("{seconds}s")),
             ..StartRequest::default()
         };
+        // The next daemon finds the recorder by the name of its scan, even if this one dies before it knows more.
+        self.note();
         match self.0.recorders.start(request, Duration::ZERO) {
             Ok(recording) => {
                 locked(run).id = Some(recording.id);
@@ -225,7 +230,7 @@ impl Runs {
     fn follow(&self, run: &Shared) {
         let Some(id) = locked(run).id else { return };
         let mut seen: Vec<String> = Vec::new();
-        let (mut is_noted, mut is_asked) = (false, false);
+        let (mut is_asked, mut is_noted) = (false, locked(run).is_stop_asked);
         let mut bytes = 0;
         loop {
             let Ok(recording) = self.0.recorders.get(id) else {
@@ -246,7 +251,7 @@ impl Runs {
                 self.note();
             }
             // A recorder that is not armed yet would be killed by the signal.
-            if is_stop_asked && !is_asked && life.phase >= life::Phase::Armed {
+            if !is_asked && is_stop_asked && life.phase >= life::Phase::Armed {
                 is_asked = true;
                 if let Err(error) = self.0.recorders.ask(id, false) {
                     self.report(with_causes(&error));
@@ -310,6 +315,8 @@ fn failure(life: &Life) -> Option<String> {
     match life.exit_code {
         Some(0 | 1) => None,
         None if !life.finished.is_empty() => None,
+        // The exit code of a recorder that an earlier daemon started is not known. What went wrong is.
+        None if life.complaint.is_none() => None,
         _ => Some(match &life.complaint {
             Some(complaint) => match &complaint.advice {
                 Some(advice) => format!("{}, {advice}", complaint.error),

@@ -51,6 +51,7 @@ impl Place {
         let recorders = Recorders::find(path("recorder"), "/m0".into(), folder).unwrap();
         let settings = Settings {
             listen: "127.0.0.1:0".parse().unwrap(),
+            mark6: Some("127.0.0.1:0".parse().unwrap()),
             allow: allow.parse().unwrap(),
             files: None,
         };

@@ -103,6 +103,11 @@ impl SessionHandle {
         self.control.stop();
     }
 
+    /// Stops as [`stop`](Self::stop) does, however often it is called: it never aborts.
+    pub fn stop_once(&self) {
+        self.control.stop_once();
+    }
+
     /// Aborts the running scan, and stops the session.
     pub fn abort(&self) {
         self.control.abort();

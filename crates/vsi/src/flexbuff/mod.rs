@@ -24,6 +24,7 @@ pub use self::setup::Setup;
 use crate::line::{self, Statement};
 use crate::reply::{self, Code, Reply};
 use crate::station::Station;
+pub use crate::{Dialect, Outcome};
 use errors::ErrorQueue;
 use recording::{LossFormat, Rate};
 use scans::Chosen;
@@ -90,20 +91,6 @@ impl Session {
     }
 }
 
-/// What became of a line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The line of the answer, without its end.
-    Answer(String),
-    /// A scan is being read. The rest of the line is to be given again in a moment, after what is answered so far.
-    Wait {
-        /// The answers so far.
-        answered: String,
-        /// What remains.
-        rest: String,
-    },
-}
-
 /// The dialect, with the state that all connections share.
 #[derive(Debug)]
 pub struct FlexBuff {
@@ -128,9 +115,14 @@ impl Default for FlexBuff {
     }
 }
 
-impl FlexBuff {
-    /// Answers a line. If `may_wait`, a statement that needs what a disk holds is put off: see [`Outcome::Wait`].
-    pub fn line(
+impl Dialect for FlexBuff {
+    type Session = Session;
+
+    fn session(may_write: bool) -> Session {
+        Session::new(may_write)
+    }
+
+    fn line(
         &mut self,
         session: &mut Session,
         station: &mut dyn Station,
@@ -158,8 +150,8 @@ impl FlexBuff {
         Outcome::Answer(answers.join(" "))
     }
 
-    /// Takes the end of a connection: its transient runtime goes, unless it records.
-    pub fn end(&mut self, session: &Session, station: &dyn Station) {
+    /// The transient runtime of the connection goes, unless it records.
+    fn end(&mut self, session: &Session, station: &dyn Station) {
         if let Some(name) = &session.transient
             && !recording::is_running(station, name)
         {
@@ -167,6 +159,9 @@ impl FlexBuff {
         }
     }
 
+}
+
+impl FlexBuff {
     /// Answers a statement; `None` if it needs what is being read from a disk.
     fn statement(
         &mut self,

@@ -142,7 +142,9 @@ impl FlexBuff {
         let Some(scan) = label::free(&asked, is_taken) else {
             return Reply::because(Code::Failed, "the name and all its variants are taken");
         };
-        let plan = Plan { asked: asked.clone(), scan: scan.clone(), sources, chunk_bytes };
+        let (asked_, scan_) = (asked.clone(), scan.clone());
+        let (starts, seconds) = (None, None);
+        let plan = Plan { asked: asked_, scan: scan_, sources, chunk_bytes, starts, seconds };
         match station.start(&session.runtime, plan) {
             Ok(()) => used(&asked, &scan),
             Err(why) => Reply::because(Code::Failed, &why),
