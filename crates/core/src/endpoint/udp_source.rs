@@ -204,7 +204,7 @@ impl UdpSource {
     /// Returns the number by which its frames are counted.
     pub fn counted_by(&self) -> CountedBy {
         match self.format {
-            SourceFormat::Packets { format: PacketFormat::Spead(_), .. } => {
+            SourceFormat::Packets { format: PacketFormat::Spead(_) | PacketFormat::Gvsp, .. } => {
                 CountedBy::SequenceField
             }
             SourceFormat::Frames(_) | SourceFormat::Packets { .. } => CountedBy::FrameTime,
