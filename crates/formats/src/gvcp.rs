@@ -308,7 +308,8 @@ mod tests {
         let expected =
             [0x42, 0, 0, 0x40, 0, 12, 0x12, 0x34, 0, 0, 0xAB, 0xCD, 0, 0, 0, 3, 0, 1, 2, 3];
         assert_eq!(bytes(resend), expected);
-        let resend = Command::Resend { channel: 1, block: 5 << 32 | 7, first, last, extended: true };
+        let resend =
+            Command::Resend { channel: 1, block: 5 << 32 | 7, first, last, extended: true };
         assert_eq!(bytes(resend)[..12], [0x42, 0x10, 0, 0x40, 0, 20, 0x12, 0x34, 0, 1, 0, 0]);
         assert_eq!(bytes(resend)[20..], [0, 0, 0, 5, 0, 0, 0, 7]);
     }

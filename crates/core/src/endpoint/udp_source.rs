@@ -204,9 +204,9 @@ impl UdpSource {
     /// Returns the number by which its frames are counted.
     pub fn counted_by(&self) -> CountedBy {
         match self.format {
-            SourceFormat::Packets { format: PacketFormat::Spead(_) | PacketFormat::Gvsp, .. } => {
-                CountedBy::SequenceField
-            }
+            SourceFormat::Packets {
+                format: PacketFormat::Spead(_) | PacketFormat::Gvsp, ..
+            } => CountedBy::SequenceField,
             SourceFormat::Frames(_) | SourceFormat::Packets { .. } => CountedBy::FrameTime,
             SourceFormat::Raw if self.sequence.is_some() => CountedBy::SequenceField,
             SourceFormat::Raw => CountedBy::Nothing,

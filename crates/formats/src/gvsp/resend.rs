@@ -324,7 +324,7 @@ mod tests {
 
     #[test]
     fn ids_of_16_bits_go_around_without_zero() {
-        let from = 65_534 * 10;
+        let from = 65_533 * 10;
         let mut tracker = tracker((from..from + 10).chain(from + 30..from + 31));
         assert_eq!(requests(&mut tracker, ms(3)), [(65_535, 0, 9), (1, 0, 9)]);
     }

@@ -155,6 +155,14 @@ impl PacketStream {
         }
     }
 
+    /// True if senders may send a packet again that was lost, long after those that follow it.
+    pub fn is_sent_again(self) -> bool {
+        match self {
+            Self::Vita49(_) | Self::Spead(..) | Self::Rtp(_) => false,
+            Self::Gvsp => true,
+        }
+    }
+
     /// Returns an indexer for packets like this one; `None` if the bytes are no packet.
     pub fn indexer(self, packet: &[u8]) -> Option<PacketIndexer> {
         match self {
@@ -312,9 +320,7 @@ mod tests {
 
     #[test]
     fn names_of_formats_are_those_of_manifests() {
-        for kind in
-            [PacketKind::Vita49, PacketKind::Spead, PacketKind::Rtp, PacketKind::Gvsp]
-        {
+        for kind in [PacketKind::Vita49, PacketKind::Spead, PacketKind::Rtp, PacketKind::Gvsp] {
             assert_eq!(serde_json::to_string(&kind).unwrap(), format!("\"{}\"", kind.name()));
         }
     }
