@@ -24,8 +24,8 @@ pub struct CameraConfig {
     pub packet_bytes: Option<u16>,
     /// The port of this host for the images; 0: any.
     pub data_port: u16,
-    /// True if packets that do not come are asked for again.
-    pub resend: bool,
+    /// True if packets that do not come are asked for again; `None`: if the camera says that it can send them.
+    pub resend: Option<bool>,
     /// What starts the camera; `None`: as its description says.
     pub start: Option<Write>,
     /// What stops the camera; `None`: as its description says.
@@ -50,7 +50,7 @@ impl CameraConfig {
         Parameter {
             name: "resend",
             example: "no",
-            meaning: "whether packets that do not come are asked for again; default yes, if the camera can",
+            meaning: "whether packets that do not come are asked for again; default yes if the camera says that it can",
         },
         Parameter {
             name: "start",
@@ -111,7 +111,7 @@ impl CameraConfig {
             port,
             packet_bytes,
             data_port: data_port.unwrap_or_default(),
-            resend: resend.unwrap_or(true),
+            resend,
             start,
             stop,
             udp,
@@ -163,11 +163,11 @@ mod tests {
     #[test]
     fn a_camera_is_an_address_with_parameters() {
         let plain = CameraConfig::parse("gvsp://192.0.2.7").unwrap();
-        assert_eq!((plain.host.as_str(), plain.port, plain.resend), ("192.0.2.7", 3956, true));
+        assert_eq!((plain.host.as_str(), plain.port, plain.resend), ("192.0.2.7", 3956, None));
         assert_eq!((plain.udp.name.as_str(), plain.camera().as_str()), ("camera", "192.0.2.7"));
         let text = "gvsp://cam.lab:4000?packet=8192&listen=50000&resend=no&start=0x124:1&stop=292:0&name=left";
         let full = CameraConfig::parse(text).unwrap();
-        assert_eq!((full.packet_bytes, full.data_port, full.resend), (Some(8192), 50_000, false));
+        assert_eq!((full.packet_bytes, full.data_port, full.resend), (Some(8192), 50_000, Some(false)));
         assert_eq!(full.start, Some(Write { address: 0x124, value: 1 }));
         assert_eq!(full.stop, Some(Write { address: 0x124, value: 0 }));
         assert_eq!((full.udp.name.as_str(), full.camera().as_str()), ("left", "cam.lab:4000"));

@@ -85,19 +85,13 @@ impl CameraInput {
         wake.send_to(&[0], to).map_err(socket("reaching the socket for its images"))?;
         let it = camera.description();
         let about = format!("{} {} (serial number {})", it.manufacturer, it.model, it.serial);
-        let resend = config.resend;
+        let resend = config.resend.unwrap_or(camera.can_resend());
         let shared = Arc::new(Shared {
             camera: name.clone(),
             origin: Instant::now(),
             tracker: Mutex::default(),
             warnings: Mutex::default(),
         });
-        if resend && !camera.can_resend() {
-            shared.warn(
-                "does not say that it can send packets again: they are asked for all the same"
-                    .into(),
-            );
-        }
         let (start, orders) = mpsc::channel();
         let theirs = shared.clone();
         let thread = std::thread::Builder::new()

@@ -21,7 +21,7 @@ use fullbore_linux::stop_handle::StopHandle;
 use fullbore_planning::arming;
 use fullbore_recording::circular::InMemory;
 use fullbore_recording::options::{ClockDrift, ClockOffset};
-use fullbore_recording::{OptionError, RecordingOptions, RetentionThread, store};
+use fullbore_recording::{CameraConfig, OptionError, RecordingOptions, RetentionThread, store};
 use fullbore_survey::bench::measured::measured;
 use fullbore_time::Tai;
 
@@ -367,7 +367,8 @@ fn parameters() -> String {
     let panda = parameters_of("panda://", PandaSource::PARAMETERS);
     let samples = parameters_of("udp://, file: or pattern:", SAMPLE_PARAMETERS);
     let target = |scheme, rows| parameters_of(scheme, rows).replace(" source,", ",");
-    let mut all = vec![udp, panda, device::parameters(), samples];
+    let camera = parameters_of("gvsp://", CameraConfig::PARAMETERS);
+    let mut all = vec![udp, panda, camera, device::parameters(), samples];
     all.push(target("--to npy: or zarr:", SampleTarget::PARAMETERS));
     #[cfg(feature = "hdf5")]
     all.push(target("--to drf:", SampleTarget::DIGITAL_RF));
