@@ -167,7 +167,10 @@ mod tests {
         assert_eq!((plain.udp.name.as_str(), plain.camera().as_str()), ("camera", "192.0.2.7"));
         let text = "gvsp://cam.lab:4000?packet=8192&listen=50000&resend=no&start=0x124:1&stop=292:0&name=left";
         let full = CameraConfig::parse(text).unwrap();
-        assert_eq!((full.packet_bytes, full.data_port, full.resend), (Some(8192), 50_000, Some(false)));
+        assert_eq!(
+            (full.packet_bytes, full.data_port, full.resend),
+            (Some(8192), 50_000, Some(false))
+        );
         assert_eq!(full.start, Some(Write { address: 0x124, value: 1 }));
         assert_eq!(full.stop, Some(Write { address: 0x124, value: 0 }));
         assert_eq!((full.udp.name.as_str(), full.camera().as_str()), ("left", "cam.lab:4000"));
