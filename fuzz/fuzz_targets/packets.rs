@@ -1,15 +1,16 @@
-//! Any bytes as packets of SPEAD and RTP, any packets as a stream, and any bytes as frames of a connection.
+//! Any bytes as packets of SPEAD, RTP and GVSP, any packets as a stream, and any bytes as frames of a connection.
 #![no_main]
 
 use fullbore_formats::framing::Framing;
 use fullbore_formats::packets::{PacketFormat, PacketIndexer, PacketReading};
 use fullbore_formats::spead::{Divide, Packet};
 
-const FORMATS: [PacketFormat; 4] = [
+const FORMATS: [PacketFormat; 5] = [
     PacketFormat::Spead(Divide::Not),
     PacketFormat::Spead(Divide::Item(0x1600)),
     PacketFormat::Spead(Divide::HeapCount(3)),
     PacketFormat::Rtp,
+    PacketFormat::Gvsp,
 ];
 
 libfuzzer_sys::fuzz_target!(|packets: Vec<&[u8]>| {

@@ -1,13 +1,18 @@
-//! Any bytes as the metadata of a SigMF recording, and as the start of a file of numpy.
+//! Any bytes as the metadata of a SigMF recording, as the start of a file of numpy, and as chunks of a WAV file.
 #![no_main]
 
-use fullbore_containers::read::{numpy, sigmf};
+use fullbore_containers::read::{numpy, sigmf, wav};
 
 libfuzzer_sys::fuzz_target!(|input: (u64, &[u8])| check(input));
 
 fn check((length, bytes): (u64, &[u8])) {
     if let Ok(header) = numpy::parse(bytes) {
         assert!(header.bytes as usize <= bytes.len() && header.layout.channels > 0);
+    }
+    if let Ok(Ok(found)) = wav::parse(&bytes, length) {
+        assert!(found.skip <= length || found.bytes == 0, "the samples are in the file");
+        assert!(found.bytes <= length.saturating_sub(found.skip));
+        assert!(found.layout.samples_in(found.bytes).is_some());
     }
     let Ok(recording) = sigmf::parse(bytes) else { return };
     let Ok(file) = recording.in_file("x".into(), length) else { return };

@@ -163,8 +163,8 @@ impl<'a> Input<'a> {
             Format::Panda { .. } => {
                 return refuse("samples of a PandA are columns; `convert` writes them to HDF5");
             }
-            Format::Packets { kind: PacketKind::Spead | PacketKind::Rtp } => {
-                return refuse("packets of SPEAD or RTP are not decoded");
+            Format::Packets { kind: PacketKind::Spead | PacketKind::Rtp | PacketKind::Gvsp } => {
+                return refuse("packets of SPEAD, RTP or GVSP are not decoded");
             }
             Format::Packets { kind: PacketKind::Vita49 } | Format::Raw => None,
             Format::Frames { frames_per_second, .. } => *frames_per_second,

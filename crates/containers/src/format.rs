@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 use fullbore_formats::samples::Encoding;
 use fullbore_formats::samples::decode::DoesNotFit;
 
-use crate::numpy::{self, NumpyWriter};
+use crate::beside;
+use crate::numpy::NumpyWriter;
 use crate::sigmf::{self, SigmfWriter};
 use crate::tdms::{self, TdmsLayout, TdmsWriter};
+use crate::wav::{self, WavWriter};
 use crate::zarr::ZarrWriter;
 #[cfg(feature = "hdf5")]
 use crate::{DigitalRfOptions, digital_rf};
@@ -29,6 +31,8 @@ pub enum SampleFormat {
     },
     /// A file of LabVIEW, and its index.
     Tdms(TdmsLayout),
+    /// A WAV file, or RF64 above 4 GiB, and a JSON file beside it.
+    Wav,
     /// A Zarr array, which is a directory.
     Zarr,
 }
@@ -42,6 +46,7 @@ impl SampleFormat {
             Self::DigitalRf(DigitalRfOptions::default()),
             Self::Sigmf { hash: true },
             Self::Tdms(TdmsLayout::Contiguous),
+            Self::Wav,
             Self::Zarr,
         ]
     }
@@ -54,6 +59,7 @@ impl SampleFormat {
             Self::DigitalRf(_) => "drf",
             Self::Sigmf { .. } => "sigmf",
             Self::Tdms(_) => "tdms",
+            Self::Wav => "wav",
             Self::Zarr => "zarr",
         }
     }
@@ -66,6 +72,7 @@ impl SampleFormat {
             Self::DigitalRf(_) => &[],
             Self::Sigmf { .. } => &[sigmf::META, sigmf::DATA],
             Self::Tdms(_) => &[".tdms"],
+            Self::Wav => &[".wav"],
             Self::Zarr => &[".zarr"],
         }
     }
@@ -95,6 +102,7 @@ impl SampleFormat {
             Self::Numpy | Self::Zarr | Self::Sigmf { .. } => {
                 Recoder::encoding(from, wanted.unwrap_or(SampleType::F32))
             }
+            Self::Wav => wav::encoding(from, wanted),
             Self::Tdms(_) => match wanted.or(SampleType::of_packed(from)) {
                 Some(wanted) => Recoder::encoding(from, wanted),
                 None => Ok(from),
@@ -105,7 +113,7 @@ impl SampleFormat {
     /// The files that it makes for a path. None of them may exist.
     pub fn files(self, path: &Path) -> Vec<PathBuf> {
         match self {
-            Self::Numpy => vec![path.to_owned(), numpy::description_of(path)],
+            Self::Numpy | Self::Wav => vec![path.to_owned(), beside::description_of(path)],
             #[cfg(feature = "hdf5")]
             Self::DigitalRf(_) => vec![path.to_owned()],
             Self::Zarr => vec![path.to_owned()],
@@ -134,6 +142,7 @@ impl SampleFormat {
             }
             Self::Sigmf { hash } => Ok(Box::new(SigmfWriter::create(path, opening, hash)?)),
             Self::Tdms(order) => Ok(Box::new(TdmsWriter::create(path, opening, order)?)),
+            Self::Wav => Ok(Box::new(WavWriter::create(path, opening)?)),
             Self::Zarr => Ok(Box::new(ZarrWriter::create(path, opening)?)),
         }
     }
@@ -142,7 +151,7 @@ impl SampleFormat {
     pub fn list_of(self, path: &Path) -> Option<PathBuf> {
         match self {
             Self::Sigmf { .. } => Some(sigmf::collection_of(path)),
-            Self::Numpy | Self::Tdms(_) | Self::Zarr => None,
+            Self::Numpy | Self::Tdms(_) | Self::Wav | Self::Zarr => None,
             #[cfg(feature = "hdf5")]
             Self::DigitalRf(_) => None,
         }
@@ -152,7 +161,7 @@ impl SampleFormat {
     pub fn list(self, path: &Path, streams: &[PathBuf]) -> io::Result<()> {
         match self {
             Self::Sigmf { .. } => sigmf::write_collection(path, streams),
-            Self::Numpy | Self::Tdms(_) | Self::Zarr => Ok(()),
+            Self::Numpy | Self::Tdms(_) | Self::Wav | Self::Zarr => Ok(()),
             #[cfg(feature = "hdf5")]
             Self::DigitalRf(_) => Ok(()),
         }
@@ -173,6 +182,7 @@ mod tests {
             ("sigmf:out", "sigmf", "out"),
             ("out.sigmf-meta", "sigmf", "out.sigmf-meta"),
             ("out.tdms", "tdms", "out.tdms"),
+            ("out.wav", "wav", "out.wav"),
             ("out.zarr", "zarr", "out.zarr"),
             #[cfg(feature = "hdf5")]
             ("drf:top/ch", "drf", "top/ch"),

@@ -6,12 +6,14 @@
 //!            headers      that the format has         Digital RF: top/channel/…
 //!                                                     SigMF: x.sigmf-data and x.sigmf-meta
 //!                                                     TDMS: x.tdms and x.tdms_index
+//!                                                     WAV and RF64: x.wav and x.wav.json
 //!                                                     Zarr: x.zarr/…
 //! ```
 //!
 //! A [`SampleFile`] takes the blocks of one stream, stored or live. Its [`SampleFormat`] creates the writer, which gets the
 //! samples in order, those that are not there too, and the account at the end. A writer knows neither blocks nor frames.
 
+mod beside;
 #[cfg(feature = "hdf5")]
 mod digital_rf;
 mod error;
@@ -27,6 +29,7 @@ mod recoder;
 mod sigmf;
 mod target;
 pub mod tdms;
+mod wav;
 mod zarr;
 
 use std::io;

@@ -9,13 +9,11 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use fullbore_core::account::Account;
 use fullbore_formats::samples::{Code, Encoding, SampleLayout};
-use fullbore_time::Tai;
-use serde::Serialize;
 
+use crate::beside::Beside;
 use crate::fill::Fill;
-use crate::{Ending, Finished, Opening, SampleGap, SampleGaps, SampleWriter};
+use crate::{Ending, Finished, Opening, SampleGaps, SampleWriter};
 
 /// Bytes of the header, which has room for the largest shape.
 const HEADER_BYTES: usize = 128;
@@ -23,32 +21,10 @@ const HEADER_BYTES: usize = 128;
 /// Bytes that are collected before each write.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// The facts beside an array.
-#[derive(Serialize)]
-struct Description<'a> {
-    scan: &'a str,
-    stream: &'a str,
-    samples: u64,
-    /// The samples as they are in the array.
-    layout: &'a SampleLayout,
-    /// Time of the first sample.
-    start: Option<Tai>,
-    gaps: &'a [SampleGap],
-    /// Gaps after the listed ones.
-    gaps_unlisted: u64,
-    account: Option<&'a Account>,
-    /// What the array lacks, if a write failed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    lacks: Option<&'a str>,
-}
-
 /// A file that is being written. Until the first sync, it states that it has no samples.
 pub struct NumpyWriter {
     path: PathBuf,
-    scan: String,
-    stream: String,
-    layout: SampleLayout,
-    start: Option<Tai>,
+    beside: Beside,
     file: BufWriter<File>,
     sample_bytes: u64,
     bytes: u64,
@@ -56,13 +32,6 @@ pub struct NumpyWriter {
     synced: u64,
     gaps: SampleGaps,
     fill: Fill,
-}
-
-/// The file beside an array.
-pub fn description_of(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".json");
-    name.into()
 }
 
 /// The type of an array's elements in numpy's words, and the end of its shape.
@@ -106,10 +75,7 @@ impl NumpyWriter {
         file.flush()?;
         Ok(Self {
             path: path.to_owned(),
-            scan: opening.scan.to_owned(),
-            stream: opening.stream.to_owned(),
-            layout: opening.layout.clone(),
-            start: opening.start,
+            beside: Beside::new(opening),
             file,
             sample_bytes: opening.layout.sample_bits() / 8,
             bytes: 0,
@@ -117,25 +83,6 @@ impl NumpyWriter {
             gaps: SampleGaps::default(),
             fill: Fill::new(opening.layout.encoding),
         })
-    }
-
-    fn describe(&self, ending: &Ending<'_>) -> io::Result<u64> {
-        let description = Description {
-            scan: &self.scan,
-            stream: &self.stream,
-            samples: self.synced,
-            layout: &self.layout,
-            start: self.start,
-            gaps: &self.gaps.listed,
-            gaps_unlisted: self.gaps.unlisted,
-            account: ending.account,
-            lacks: ending.lacks,
-        };
-        let mut file = File::create_new(description_of(&self.path))?;
-        let text = serde_json::to_vec_pretty(&description)?;
-        file.write_all(&text)?;
-        file.sync_all()?;
-        Ok(text.len() as u64)
     }
 }
 
@@ -164,7 +111,7 @@ impl SampleWriter for NumpyWriter {
         self.file.flush()?;
         self.file.get_ref().sync_data()?;
         let samples = self.samples();
-        self.file.get_ref().write_all_at(&header(&self.layout, samples), 0)?;
+        self.file.get_ref().write_all_at(&header(&self.beside.layout, samples), 0)?;
         self.file.get_ref().sync_data()?;
         self.synced = samples;
         Ok(())
@@ -173,8 +120,8 @@ impl SampleWriter for NumpyWriter {
     fn finish(mut self: Box<Self>, ending: &Ending<'_>) -> io::Result<Finished> {
         self.sync()?;
         self.file.get_ref().sync_all()?;
-        let beside = self.describe(ending)?;
         let samples = self.samples();
+        let beside = self.beside.write(&self.path, samples, &self.gaps, ending)?;
         Ok(Finished { samples, bytes: HEADER_BYTES as u64 + self.bytes + beside })
     }
 
@@ -182,7 +129,7 @@ impl SampleWriter for NumpyWriter {
         self.bytes = self.synced * self.sample_bytes;
         self.gaps.cut(self.synced);
         self.file.get_ref().set_len(HEADER_BYTES as u64 + self.bytes)?;
-        self.describe(ending)?;
+        self.beside.write(&self.path, self.synced, &self.gaps, ending)?;
         // What could not be written is in the buffer, and must not follow.
         let (file, _) = self.file.into_parts();
         file.sync_all()
@@ -193,6 +140,7 @@ impl SampleWriter for NumpyWriter {
 mod tests {
     use super::*;
     use crate::Origin;
+    use crate::beside::description_of;
 
     fn layout(encoding: &str, channels: u32) -> SampleLayout {
         SampleLayout::new(encoding.parse().unwrap(), channels)

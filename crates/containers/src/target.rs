@@ -81,7 +81,7 @@ impl SampleTarget {
         let query = query.map_or_else(String::new, |query| format!("?{query}"));
         let endpoint: Endpoint = format!("{}:file{query}", format.scheme()).parse()?;
         match format {
-            SampleFormat::Numpy | SampleFormat::Zarr => {
+            SampleFormat::Numpy | SampleFormat::Wav | SampleFormat::Zarr => {
                 Self::of_query(format, path, &Query::new(&endpoint, Self::PARAMETERS)?)
             }
             #[cfg(feature = "hdf5")]

@@ -196,7 +196,9 @@ impl Format {
     /// The number by which frames of a source are counted that this version does not know.
     fn counted_by(&self) -> CountedBy {
         match self {
-            Format::Packets { kind: PacketKind::Spead } => CountedBy::SequenceField,
+            Format::Packets { kind: PacketKind::Spead | PacketKind::Gvsp } => {
+                CountedBy::SequenceField
+            }
             Format::Frames { .. } | Format::Packets { .. } => CountedBy::FrameTime,
             Format::Panda { .. } => CountedBy::ServerCount,
             Format::Raw => CountedBy::Nothing,

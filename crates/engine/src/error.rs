@@ -215,6 +215,9 @@ pub enum RecordError {
     /// A PandA failed.
     #[error(transparent)]
     Panda(#[from] fullbore_panda::Error),
+    /// A camera failed.
+    #[error(transparent)]
+    Camera(Box<fullbore_gige::CameraError>),
     /// A container failed.
     #[cfg(feature = "hdf5")]
     #[error("{0}")]
@@ -262,6 +265,12 @@ pub enum RecordError {
         /// The cause.
         source: io::Error,
     },
+}
+
+impl From<fullbore_gige::CameraError> for RecordError {
+    fn from(error: fullbore_gige::CameraError) -> Self {
+        RecordError::Camera(Box::new(error))
+    }
 }
 
 impl From<fullbore_device::Error> for RecordError {
@@ -387,6 +396,7 @@ impl Hint for RecordError {
             }
             RecordError::Overwritten { .. } => "record into another file",
             RecordError::Panda(error) => return error.hint(),
+            RecordError::Camera(error) => return error.hint(),
             #[cfg(feature = "hdf5")]
             RecordError::Container(error) => return error.hint(),
             RecordError::Writer(error) => return error.hint(),

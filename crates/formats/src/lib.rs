@@ -20,6 +20,8 @@
 
 pub mod framed;
 pub mod framing;
+pub mod gvcp;
+pub mod gvsp;
 pub mod hint;
 pub mod mark5b;
 pub mod packets;

@@ -124,6 +124,7 @@ pub mod store;
 pub use events::Events;
 pub use fullbore_engine::recorder::{Event, PandaConfig, RecordError, RecordingConfig, Sealed};
 pub use fullbore_engine::sink::{SinkConfig, StoreConfig};
+pub use fullbore_gige::CameraConfig;
 pub use fullbore_linux::ring::{Tap, TapBlock, TapStream};
 pub use handle::{Recording, RecordingState, Status};
 pub use options::{OptionError, RecordingOptions};

@@ -54,7 +54,9 @@ impl Payloads {
                     Err(error) => Err(SamplesError::Packets(error).into()),
                 }
             }
-            Format::Packets { .. } => Err(DetectError::Format { what: "packets of SPEAD or RTP" }),
+            Format::Packets { .. } => {
+                Err(DetectError::Format { what: "packets of SPEAD, RTP or GVSP" })
+            }
             Format::Frames { frames_per_second, .. } => {
                 let Some(codec) = block.format.codec(now) else { return Ok(None) };
                 let valid = |frame: &&[u8]| {

@@ -102,7 +102,7 @@ pub struct Args {
     from: String,
     /// The output: an HDF5 file (.h5, .hdf5, .hdf, .he5, .nxs or .nx5), or hdf5:NAME with any name and
     /// with options, for example hdf5:out?scaled=false&compression=gzip:1; or npy:NAME, sigmf:NAME,
-    /// tdms:NAME, zarr:NAME, drf:NAME
+    /// tdms:NAME, wav:NAME, zarr:NAME, drf:NAME
     /// or pcapng:NAME
     #[arg(value_name = "TO")]
     to: String,
@@ -153,7 +153,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     }
     ensure!(
         args.values.is_none(),
-        "--as is for npy:NAME, drf:NAME, sigmf:NAME, tdms:NAME and zarr:NAME"
+        "--as is for npy:NAME, drf:NAME, sigmf:NAME, tdms:NAME, wav:NAME and zarr:NAME"
     );
     if DeviceEnd::is_meant(&args.from) {
         let Args { from, to, allow_damaged, quiet, .. } = args;

@@ -21,7 +21,7 @@ use fullbore_linux::stop_handle::StopHandle;
 use fullbore_planning::arming;
 use fullbore_recording::circular::InMemory;
 use fullbore_recording::options::{ClockDrift, ClockOffset};
-use fullbore_recording::{OptionError, RecordingOptions, RetentionThread, store};
+use fullbore_recording::{CameraConfig, OptionError, RecordingOptions, RetentionThread, store};
 use fullbore_survey::bench::measured::measured;
 use fullbore_time::Tai;
 
@@ -54,10 +54,11 @@ use crate::store_arg::StoreArg;
 ///   udp://0.0.0.0:46220?format=vtp                  VDIF behind a packet number
 ///   udp://239.1.1.1:5000?interface=eth0             a multicast group
 ///   udp://[::]:5000?format=raw&seq=0:4:be           anything with a counter
-///   udp://239.1.1.1:7148?format=spead               SPEAD heaps; also vita49, rtp
+///   udp://239.1.1.1:7148?format=spead               SPEAD heaps; also vita49, rtp, gvsp
 ///   tcp://rp-f0a1b2:8900?frame=16384&seq=0:8:le     a digitiser with a TCP server
+///   gvsp://192.0.2.7                                a GigE Vision camera
 ///   panda://172.23.252.201                          a PandA: its acquisitions
-///   file:x.sigmf-meta, file:x.npy                   samples of other programs
+///   file:x.sigmf-meta, file:x.npy, file:x.wav       samples of other programs
 ///   pattern:prbs31?rate=2Gbit/s                     a test pattern
 ///   file:x.vdif                                     a file, or a named pipe
 ///   device:/dev/nvme0n1?scan=r1_a                   the contents of a device
@@ -207,7 +208,7 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = crate::verbs::sending::duration)]
     sync: Option<Duration>,
     /// Record to a device, device:PATH, into a container, for example hdf5:capture-%d.h5, npy:out.npy, sigmf:out,
-    /// tdms:out.tdms, zarr:out.zarr or drf:top/channel, into a plain file, file:PATH, to standard output, -, or into one more store,
+    /// tdms:out.tdms, wav:out.wav, zarr:out.zarr or drf:top/channel, into a plain file, file:PATH, to standard output, -, or into one more store,
     /// store:DIR[,DIR…]; once for each. Without --store, nothing else goes into a store. An HDF5 container takes PandAs and
     /// any number of other sources, in the layout of `convert`. A file takes one stream, and so does each of several devices
     /// (one --to each, or device:A,device:B)
@@ -367,8 +368,9 @@ fn parameters() -> String {
     let panda = parameters_of("panda://", PandaSource::PARAMETERS);
     let samples = parameters_of("udp://, file: or pattern:", SAMPLE_PARAMETERS);
     let target = |scheme, rows| parameters_of(scheme, rows).replace(" source,", ",");
-    let mut all = vec![udp, panda, device::parameters(), samples];
-    all.push(target("--to npy: or zarr:", SampleTarget::PARAMETERS));
+    let camera = parameters_of("gvsp://", CameraConfig::PARAMETERS);
+    let mut all = vec![udp, panda, camera, device::parameters(), samples];
+    all.push(target("--to npy:, wav: or zarr:", SampleTarget::PARAMETERS));
     #[cfg(feature = "hdf5")]
     all.push(target("--to drf:", SampleTarget::DIGITAL_RF));
     all.push(target("--to sigmf:", SampleTarget::SIGMF));

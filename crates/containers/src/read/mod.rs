@@ -2,13 +2,15 @@
 //!
 //! ```text
 //! x.sigmf-meta ──► sigmf.rs ─┐
-//! x.npy        ──► numpy.rs ─┴─► SampleFile: a range of bytes of a file, a layout, and runs without gaps
+//! x.npy        ──► numpy.rs ─┼─► SampleFile: a range of bytes of a file, a layout, and runs without gaps
+//! x.wav        ──► wav.rs ───┘
 //! ```
 //!
 //! The metadata comes from anybody. It is bounded, and it names no file outside of its folder.
 
 pub mod numpy;
 pub mod sigmf;
+pub mod wav;
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -71,11 +73,13 @@ pub enum ReadError {
 }
 
 impl SampleFile {
-    /// Opens `x.sigmf-meta`, `x.sigmf-data` or a path without this ending, or `x.npy`.
+    /// Opens `x.sigmf-meta`, `x.sigmf-data` or a path without this ending, `x.npy`, or `x.wav`.
     pub fn open(path: &Path) -> Result<Self, ReadError> {
-        match path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("npy")) {
-            true => numpy::open(path),
-            false => sigmf::open(path),
+        let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
+        match ending.as_ref().and_then(|ending| ending.to_str()) {
+            Some("npy") => numpy::open(path),
+            Some("wav" | "rf64" | "bw64") => wav::open(path),
+            _ => sigmf::open(path),
         }
     }
 

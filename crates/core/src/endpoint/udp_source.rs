@@ -132,7 +132,7 @@ impl UdpSource {
         parameter(
             "format",
             "vdif",
-            "vdif, vtp (vdif behind a packet number), mark5b, vita49, difi, spead, rtp or raw (any datagrams); default vdif",
+            "vdif, vtp (vdif behind a packet number), mark5b, vita49, difi, spead, rtp, gvsp or raw (any datagrams); default vdif",
         ),
         parameter(
             "frame",
@@ -204,9 +204,9 @@ impl UdpSource {
     /// Returns the number by which its frames are counted.
     pub fn counted_by(&self) -> CountedBy {
         match self.format {
-            SourceFormat::Packets { format: PacketFormat::Spead(_), .. } => {
-                CountedBy::SequenceField
-            }
+            SourceFormat::Packets {
+                format: PacketFormat::Spead(_) | PacketFormat::Gvsp, ..
+            } => CountedBy::SequenceField,
             SourceFormat::Frames(_) | SourceFormat::Packets { .. } => CountedBy::FrameTime,
             SourceFormat::Raw if self.sequence.is_some() => CountedBy::SequenceField,
             SourceFormat::Raw => CountedBy::Nothing,
@@ -381,7 +381,7 @@ fn source_format(value: &str) -> Result<(SourceFormat, bool), String> {
                 return Ok((SourceFormat::Packets { format, difi: name == "difi" }, false));
             }
             let names: Vec<&str> = FrameKind::ALL.iter().map(|kind| kind.name()).collect();
-            Err(format!("it is {}, vtp, vita49, difi, spead, rtp or raw", names.join(", ")))
+            Err(format!("it is {}, vtp, vita49, difi, spead, rtp, gvsp or raw", names.join(", ")))
         }
     }
 }

@@ -40,9 +40,10 @@
 //! ```
 //!
 //! [`udp`] shows a thread with several sources, [`waiting`] the same ports fed from a file or a
-//! connection, [`panda`] a source that ends scans itself.
+//! connection, [`camera`] such a port whose sender is controlled, [`panda`] a source that ends scans itself.
 
 pub mod bytes;
+pub mod camera;
 pub mod packet_file;
 pub mod panda;
 mod receive_engine;
@@ -65,6 +66,7 @@ use fullbore_core::endpoint::samples_of_source;
 use fullbore_core::layout::BLOCK_BYTES;
 use fullbore_core::manifest::{Fill, Format, SourceEngine, Stream};
 use fullbore_core::name::Name;
+use fullbore_gige::CameraConfig;
 use fullbore_linux::overlap::Range;
 use fullbore_linux::sys::memory::Region;
 use fullbore_linux::thread_config::ThreadConfig;
@@ -83,6 +85,8 @@ pub enum SourceConfig {
     Udp(Box<UdpSource>),
     /// Datagrams in a packet capture, frames of a TCP connection, or those of a file of samples.
     Waiting(Box<WaitingSource>),
+    /// The images of a camera.
+    Camera(Box<CameraConfig>),
     /// The acquisitions of a PandA.
     Panda(PandaConfig),
     /// Bytes without frames.
@@ -96,6 +100,7 @@ impl Deref for SourceConfig {
         match self {
             Self::Udp(source) => source.as_ref(),
             Self::Waiting(source) => source.as_ref(),
+            Self::Camera(source) => source.as_ref(),
             Self::Panda(source) => source,
             Self::Bytes(source) => source,
         }
@@ -111,6 +116,12 @@ impl From<UdpSource> for SourceConfig {
 impl From<WaitingSource> for SourceConfig {
     fn from(source: WaitingSource) -> Self {
         Self::Waiting(Box::new(source))
+    }
+}
+
+impl From<CameraConfig> for SourceConfig {
+    fn from(source: CameraConfig) -> Self {
+        Self::Camera(Box::new(source))
     }
 }
 
@@ -326,6 +337,7 @@ pub(crate) fn open(
     let first = requests.first().expect("a capture thread has a source");
     Ok(match first.source {
         SourceConfig::Udp(_) => Box::new(udp::UdpPorts::open(requests, context)?),
+        SourceConfig::Camera(config) => Box::new(camera::OpenCamera::open(config, first, context)?),
         SourceConfig::Panda(config) => {
             Box::new(panda::OpenPanda::open(config.clone(), first, context)?)
         }

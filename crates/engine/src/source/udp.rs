@@ -34,7 +34,7 @@ use crate::topology::NetworkPath;
 use fullbore_capture::SinkChain;
 
 /// Default receive buffer of each socket. The kernel doubles it; it holds 30 ms at 16 Gbit/s.
-const RECEIVE_BUFFER: u64 = 64 << 20;
+pub(super) const RECEIVE_BUFFER: u64 = 64 << 20;
 
 /// Receive buffer of a socket that is opened for a check only.
 const LITTLE_BUFFER: usize = 1 << 16;

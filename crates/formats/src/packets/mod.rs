@@ -14,6 +14,7 @@ use std::fmt;
 use fullbore_time::Tai;
 use serde::{Deserialize, Serialize};
 
+use crate::gvsp::index::GvspIndexer;
 use crate::rtp::{self, RtpIndexer};
 use crate::spead::{self, Divide, SpeadIndexer};
 use crate::vdif::Found;
@@ -29,6 +30,8 @@ pub enum PacketKind {
     Spead,
     /// RTP.
     Rtp,
+    /// The GigE Vision streaming protocol.
+    Gvsp,
 }
 
 impl PacketKind {
@@ -38,6 +41,7 @@ impl PacketKind {
             Self::Vita49 => "VITA-49",
             Self::Spead => "SPEAD",
             Self::Rtp => "RTP",
+            Self::Gvsp => "GVSP",
         }
     }
 
@@ -47,6 +51,7 @@ impl PacketKind {
             Self::Vita49 => "vita49",
             Self::Spead => "spead",
             Self::Rtp => "rtp",
+            Self::Gvsp => "gvsp",
         }
     }
 }
@@ -60,6 +65,8 @@ pub enum PacketFormat {
     Spead(Divide),
     /// RTP: by synchronization source (SSRC).
     Rtp,
+    /// GVSP: not divided, as a camera has a port for each of its streams.
+    Gvsp,
 }
 
 impl PacketFormat {
@@ -69,6 +76,7 @@ impl PacketFormat {
             "vita49" | "difi" => Some(Self::Vita49),
             "spead" => Some(Self::Spead(Divide::Not)),
             "rtp" => Some(Self::Rtp),
+            "gvsp" => Some(Self::Gvsp),
             _ => None,
         }
     }
@@ -79,6 +87,7 @@ impl PacketFormat {
             Self::Vita49 => PacketKind::Vita49,
             Self::Spead(_) => PacketKind::Spead,
             Self::Rtp => PacketKind::Rtp,
+            Self::Gvsp => PacketKind::Gvsp,
         }
     }
 
@@ -94,6 +103,7 @@ impl PacketFormat {
                 Some(PacketStream::Spead(divide, divide.value(&packet)))
             }
             Self::Rtp => Some(PacketStream::Rtp(rtp::Header::read(packet).ok()?.source)),
+            Self::Gvsp => GvspIndexer::header(packet).map(|_| PacketStream::Gvsp),
         }
     }
 }
@@ -107,6 +117,8 @@ pub enum PacketStream {
     Spead(Divide, Option<u64>),
     /// The packets of a synchronization source.
     Rtp(u32),
+    /// The packets of a camera.
+    Gvsp,
 }
 
 impl PacketStream {
@@ -116,6 +128,7 @@ impl PacketStream {
             Self::Vita49(_) => PacketKind::Vita49,
             Self::Spead(..) => PacketKind::Spead,
             Self::Rtp(_) => PacketKind::Rtp,
+            Self::Gvsp => PacketKind::Gvsp,
         }
     }
 
@@ -128,6 +141,7 @@ impl PacketStream {
                 spead::Packet::read_head(packet).is_ok_and(|packet| divide.value(&packet) == value)
             }
             Self::Rtp(source) => rtp::Header::read(packet).is_ok_and(|it| it.source == source),
+            Self::Gvsp => GvspIndexer::header(packet).is_some(),
         }
     }
 
@@ -137,7 +151,15 @@ impl PacketStream {
         match self {
             Self::Vita49(stream) => stream == vita49::index::PacketStream::Context,
             Self::Spead(..) => true,
-            Self::Rtp(_) => false,
+            Self::Rtp(_) | Self::Gvsp => false,
+        }
+    }
+
+    /// True if senders may send a packet again that was lost, long after those that follow it.
+    pub fn is_sent_again(self) -> bool {
+        match self {
+            Self::Vita49(_) | Self::Spead(..) | Self::Rtp(_) => false,
+            Self::Gvsp => true,
         }
     }
 
@@ -152,6 +174,7 @@ impl PacketStream {
                 Some(PacketIndexer::Spead(Box::new(SpeadIndexer::new(divide, value))))
             }
             Self::Rtp(source) => Some(PacketIndexer::Rtp(RtpIndexer::new(source))),
+            Self::Gvsp => Some(PacketIndexer::Gvsp(Box::default())),
         }
     }
 }
@@ -164,6 +187,7 @@ impl fmt::Display for PacketStream {
             Self::Spead(_, Some(value)) => write!(f, "{value}"),
             Self::Spead(_, None) => write!(f, "heaps"),
             Self::Rtp(source) => write!(f, "{source:08x}"),
+            Self::Gvsp => write!(f, "blocks"),
         }
     }
 }
@@ -207,6 +231,8 @@ pub enum PacketIndexer {
     Spead(Box<SpeadIndexer>),
     /// Packets of one RTP source.
     Rtp(RtpIndexer),
+    /// Packets of one camera.
+    Gvsp(Box<GvspIndexer>),
 }
 
 impl PacketIndexer {
@@ -216,7 +242,7 @@ impl PacketIndexer {
             Self::Vita49(packets) if !packets.is_data() => Counting::Count,
             Self::Vita49(packets) if packets.is_timed() => Counting::Time,
             Self::Vita49(_) => Counting::ShortCount,
-            Self::Spead(_) => Counting::Count,
+            Self::Spead(_) | Self::Gvsp(_) => Counting::Count,
             Self::Rtp(packets) if packets.is_timed() => Counting::Time,
             Self::Rtp(_) => Counting::Count,
         }
@@ -228,6 +254,7 @@ impl PacketIndexer {
             Self::Vita49(packets) => packets.stream_halves(),
             Self::Spead(packets) => halves(packets.value().unwrap_or_default() as u32),
             Self::Rtp(packets) => halves(packets.source()),
+            Self::Gvsp(_) => (0, 0),
         }
     }
 
@@ -238,6 +265,7 @@ impl PacketIndexer {
             Self::Vita49(packets) => packets.owns(packet),
             Self::Spead(packets) => packets.owns(packet),
             Self::Rtp(packets) => packets.owns(packet),
+            Self::Gvsp(packets) => packets.owns(packet),
         }
     }
 
@@ -248,6 +276,7 @@ impl PacketIndexer {
             Self::Vita49(packets) => packets.read(packet, length),
             Self::Spead(packets) => packets.read(packet, length),
             Self::Rtp(packets) => packets.read(packet, length),
+            Self::Gvsp(packets) => packets.read(packet, length),
         }
     }
 
@@ -258,6 +287,7 @@ impl PacketIndexer {
             Self::Vita49(packets) => packets.learn(packet),
             Self::Spead(packets) => packets.learn(packet),
             Self::Rtp(packets) => packets.learn(packet),
+            Self::Gvsp(packets) => packets.learn(packet),
         }
     }
 
@@ -267,6 +297,7 @@ impl PacketIndexer {
             Self::Vita49(packets) => packets.found(),
             Self::Spead(packets) => packets.found(),
             Self::Rtp(packets) => packets.found(),
+            Self::Gvsp(packets) => packets.found(),
         }
     }
 
@@ -274,7 +305,7 @@ impl PacketIndexer {
     pub fn stamp(&self, packet: &[u8]) -> Option<Tai> {
         match self {
             Self::Vita49(packets) => packets.stamp(packet),
-            Self::Spead(_) | Self::Rtp(_) => None,
+            Self::Spead(_) | Self::Rtp(_) | Self::Gvsp(_) => None,
         }
     }
 }
@@ -289,7 +320,7 @@ mod tests {
 
     #[test]
     fn names_of_formats_are_those_of_manifests() {
-        for kind in [PacketKind::Vita49, PacketKind::Spead, PacketKind::Rtp] {
+        for kind in [PacketKind::Vita49, PacketKind::Spead, PacketKind::Rtp, PacketKind::Gvsp] {
             assert_eq!(serde_json::to_string(&kind).unwrap(), format!("\"{}\"", kind.name()));
         }
     }

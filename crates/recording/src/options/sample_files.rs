@@ -1,4 +1,4 @@
-//! Files of samples as sources: `sigmf:x`, `file:x.sigmf-meta` and `file:x.npy`.
+//! Files of samples as sources: `sigmf:x`, `file:x.sigmf-meta`, `file:x.npy` and `file:x.wav`.
 //!
 //! ```text
 //! without gaps   file:x.npy?skip=128&bytes=4000&samples=ri16_le&channels=2             a stream of bytes
@@ -37,7 +37,8 @@ const NAME: &str = "file";
 pub fn is_meant(text: &str) -> bool {
     let Some((scheme, rest)) = text.trim().split_once(':') else { return false };
     let path = rest.split_once('?').map_or(rest, |(path, _)| path).to_ascii_lowercase();
-    let ending = [".sigmf-meta", ".sigmf-data", ".npy"].iter().any(|ending| path.ends_with(ending));
+    let endings = [".sigmf-meta", ".sigmf-data", ".npy", ".wav", ".rf64", ".bw64"];
+    let ending = endings.iter().any(|ending| path.ends_with(ending));
     // A file of samples whose layout is given is a plain file.
     let plain = ["samples=", "skip=", "bytes="].iter().any(|it| rest.contains(it));
     scheme.eq_ignore_ascii_case("sigmf") || scheme.eq_ignore_ascii_case("file") && ending && !plain

@@ -6,6 +6,7 @@ use fullbore_core::device::BytesStream;
 use fullbore_core::endpoint::{self, UdpSource};
 use fullbore_core::panda::PandaSource;
 use fullbore_engine::recorder::{PandaConfig, SourceConfig};
+use fullbore_gige::CameraConfig;
 
 use super::{OptionError, RecordingOptions, packet_files, sample_files, tcp};
 
@@ -30,6 +31,8 @@ pub fn sources_of(
             sources.extend(flows.into_iter().map(SourceConfig::from));
         } else if tcp::is_meant(text) {
             sources.push(SourceConfig::from(tcp::parse(text).map_err(of(text))?));
+        } else if CameraConfig::is_meant(text) {
+            sources.push(SourceConfig::from(CameraConfig::parse(text).map_err(of(text))?));
         } else if sample_files::is_meant(text) {
             sources.push(sample_files::parse(text).map_err(of(text))?);
         } else if BytesStream::is_meant(text) {

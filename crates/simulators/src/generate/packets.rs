@@ -49,7 +49,7 @@ impl PacketForm {
                 Self::Spead { payload: bytes.checked_sub(SPEAD_HEAD)?, heap_packets }
             }
             PacketKind::Rtp => Self::Rtp { payload: bytes.checked_sub(rtp::HEADER_BYTES as u32)? },
-            PacketKind::Vita49 => return None,
+            PacketKind::Vita49 | PacketKind::Gvsp => return None,
         };
         (form.payload_bytes() > 0 && heap_packets > 0).then_some(form)
     }
