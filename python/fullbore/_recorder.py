@@ -51,6 +51,7 @@ class Recorder:
         self.sealed: list[Any] = []
         """The sealed scans, once the recording has ended: manifest, accounts and completeness of each."""
         self._native: Optional[_native.Recording] = None
+        self._joined = False
 
     def start(self) -> Recorder:
         """Starts the recording. Returns when it is armed: from then on, nothing that arrives is lost unseen."""
@@ -144,7 +145,8 @@ class Recorder:
         return self._native
 
     def _join(self) -> list[Any]:
-        if not self.sealed:
+        if not self._joined:
+            self._joined = True
             self.sealed = [json.loads(sealed) for sealed in self._begun().join()]
         return self.sealed
 

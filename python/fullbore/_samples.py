@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from . import _native
-from ._time import datetime64, is_time, unix_ns
+from ._arrays import Readable
+from ._time import datetime64, is_time, seconds_of, unix_ns
 
 Channels = Union[None, int, str, "Line", Iterable[Union[int, str, "Line"]]]
 
@@ -28,7 +29,7 @@ class Line:
     channel: int
 
 
-class Samples:
+class Samples(Readable):
     """The samples of a stream: a row for each moment, a column for each line.
 
     Row 0 is the first sample that was received, and each row has the place that time gives it. Slices are numbers of
@@ -79,11 +80,13 @@ class Samples:
         if start is None or rate is None:
             raise _native.UnsupportedError("the samples have no time: give the rate with samples_at")
         rows = np.asarray(row, dtype=np.int64)
-        # Whole seconds and the rest apart, so that no product overflows.
         per, below = rate
-        seconds, rest = np.divmod(rows * below, per)
-        ns = start + seconds * 1_000_000_000 + (rest.astype(np.float64) * 1e9 / per).astype(np.int64)
-        return np.asarray(ns).astype("datetime64[ns]")[()]
+        most = max(int(np.abs(rows).max(initial=0)) * below, per * 1_000_000_000)
+        # Integers of Python where a product would not fit 64 bits.
+        exact = rows if most < 2**63 else rows.astype(object)
+        seconds, rest = exact * below // per, exact * below % per
+        ns = start + seconds * 1_000_000_000 + rest * 1_000_000_000 // per
+        return np.asarray(ns).astype(np.int64).astype("datetime64[ns]")[()]
 
     def __call__(
         self,
@@ -96,7 +99,7 @@ class Samples:
     ) -> Any:
         """Reads and decodes a range.
 
-        `start` and `end` are rows as integers, seconds after row 0 as floats, or times. `channels` selects lines by
+        `start` and `end` are rows as integers, seconds after row 0 as floats or quantities, or times. `channels` selects lines by
         number, as `"THREAD:CHANNEL"`, or as `Line`; one alone gives an array of one dimension. `dtype` is `f4`, or
         `i1`, `i2` or `i4` for integers; complex integers have a last axis of real and imaginary part. With `masked`,
         the result is a masked array.
@@ -161,20 +164,15 @@ class Samples:
                 coming = ahead.submit(read, begins[number + 1]) if more else None
                 yield row, values
 
-    def __array__(self, dtype: Optional[DTypeLike] = None, copy: Optional[bool] = None) -> NDArray[Any]:
-        if copy is False:
-            raise ValueError("a recording becomes an array only by reading it, which is a copy")
-        values: NDArray[Any] = self[:]
-        return values if dtype is None else values.astype(dtype)
-
     def _row(self, value: Any) -> int:
         if is_time(value):
             return self._native.row_at(unix_ns(value))
-        if isinstance(value, (float, np.floating)):
+        seconds = seconds_of(value)
+        if seconds is not None:
             rate = self._native.rate
             if rate is None:
                 raise _native.UnsupportedError("the sample rate is not known: give it with samples_at")
-            row = round(float(value) * rate[0] / rate[1])
+            row = round(seconds * rate[0] / rate[1])
         else:
             row = operator.index(value)
         row = row + len(self) if row < 0 else row

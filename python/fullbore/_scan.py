@@ -128,7 +128,8 @@ class Scan(Mapping[str, Stream]):
         for name, stream in self.items():
             account = stream.account or {}
             terms = account.get("terms", {})
-            cells = [name, stream.manifest["format"]["name"], *(terms.get(term, "") for term in TERMS)]
+            format = (stream.manifest or {"format": {"name": ""}})["format"]["name"]
+            cells = [name, format, *(terms.get(term, "") for term in TERMS)]
             rows.append([*cells, account.get("verdict", ""), stream.nbytes])
         head = ["stream", "format", *TERMS, "verdict", "bytes"]
         return f"<b>{escape(self.name)}</b><br>{escape(self.headline)}{table(head, rows)}"

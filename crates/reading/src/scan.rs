@@ -15,11 +15,13 @@ use fullbore_transfer::objects::{Address, Bucket};
 
 use crate::error::ReadError;
 
-/// The most blocks in memory while a range is read from one disk: two that are read, two on loan, and one between them.
-pub const AHEAD_BLOCKS: usize = 5;
-
 /// Time during which a request to an object store that failed is repeated.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How a range is read: two blocks of each device at a time, and no more ahead.
+pub(crate) fn settings() -> Settings {
+    Settings { reads_per_device: 2, ahead_bytes: 0, ..Settings::default() }
+}
 
 /// Takes a block.
 pub(crate) type Take<'a> = dyn FnMut(&BlockLocation, &[u8]) -> Result<(), ReadError> + 'a;
@@ -149,7 +151,7 @@ impl<'a> StreamView<'a> {
         if let Origin::Copy(remote) = &self.open.origin {
             return self.read_copy(remote, positions, take);
         }
-        let settings = Settings { reads_per_device: 2, ahead_bytes: 0, ..Settings::default() };
+        let settings = settings();
         let start = |source| ReadError::Start { stream: self.name(), source };
         for item in self.stream.read(positions, settings).map_err(start)? {
             match item {
