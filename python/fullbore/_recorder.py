@@ -57,8 +57,7 @@ class Recorder:
         """Starts the recording. Returns when it is armed: from then on, nothing that arrives is lost unseen."""
         if self._native is not None:
             raise _native.Error("the recording has begun already")
-        named = {name.replace("_", "-"): _plain(value) for name, value in self.options.items() if value is not None}
-        self._native = _native.Recording.start(json.dumps(named))
+        self._native = _native.Recording.start(json.dumps(named(self.options)))
         return self
 
     @property
@@ -171,6 +170,11 @@ async def _anewest(native: _native.Recording, tap: _native.Tap) -> AsyncIterator
             yield _block(block)
         elif native.has_ended():
             return
+
+
+def named(options: dict[str, Any]) -> dict[str, Any]:
+    """Options as documents have them: `-` in their names, plain values, and none that is not given."""
+    return {name.replace("_", "-"): _plain(value) for name, value in options.items() if value is not None}
 
 
 def _plain(value: Any) -> Any:

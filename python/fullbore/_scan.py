@@ -9,6 +9,7 @@ from html import escape
 from typing import Any, Optional, Union
 
 from . import _native
+from ._html import table
 from ._stream import Stream
 
 Path = Union[str, "os.PathLike[str]"]
@@ -191,13 +192,3 @@ def _roots(store: Optional[Any]) -> list[str]:
     if isinstance(store, (list, tuple)):
         return [os.fspath(root) for root in store]
     return [os.fspath(store)]
-
-
-def table(head: list[str], rows: list[list[Any]]) -> str:
-    """A table of HTML; every text is escaped."""
-
-    def cells(tag: str, row: list[Any]) -> str:
-        return "".join(f"<{tag}>{escape(str(cell))}</{tag}>" for cell in row)
-
-    lines = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-    return f"<table><thead><tr>{cells('th', head)}</tr></thead><tbody>{lines}</tbody></table>"

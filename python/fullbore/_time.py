@@ -82,6 +82,11 @@ def datetime64(ns: Optional[int]) -> Optional[np.datetime64]:
     return None if ns is None else np.datetime64(ns, "ns")
 
 
+def utc(value: Any) -> str:
+    """A time as documents have it: UTC with nanoseconds."""
+    return f"{np.datetime64(unix_ns(value), 'ns')}Z"
+
+
 def astropy_time(times: Any) -> Any:
     """The times as a `Time` of astropy."""
     return extra("astropy.time").Time(times, format="datetime64", scale="utc", precision=9)
