@@ -18,9 +18,12 @@ from ._native import (
     UnsupportedError,
     __version__,
 )
+from ._http import StationError
 from ._recorder import Recorder, TapBlock
 from ._samples import Line, Samples
 from ._scan import Scan, Store, open, open_store, verify
+from ._spectra import Spectrum
+from ._station import Station, StationRecording
 from ._stream import Block, Frames, Gap, Stream, Times
 
 __all__ = [
@@ -35,6 +38,10 @@ __all__ = [
     "Recorder",
     "Samples",
     "Scan",
+    "Spectrum",
+    "Station",
+    "StationError",
+    "StationRecording",
     "Store",
     "Stream",
     "TapBlock",

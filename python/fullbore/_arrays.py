@@ -22,7 +22,7 @@ class Readable(ABC):
         return values if dtype is None else values.astype(dtype)
 
     def __buffer__(self, flags: int) -> memoryview:
-        return memoryview(self.__array__())
+        return self.__array__().data
 
     def __dlpack__(self, **options: Any) -> Any:
         if options.get("copy") is False:

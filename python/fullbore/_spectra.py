@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -85,6 +86,7 @@ class Spectra(Feed[Spectrum]):
         self._address = address
         self._path = path
         self._connection: Any = None
+        self._open = ExitStack()
         self._closed = False
         self.stream: Any = None
         """What the rows are: the message `stream`, once it has come."""
@@ -119,11 +121,12 @@ class Spectra(Feed[Spectrum]):
         client = extra("websockets.sync.client")
         options = {"additional_headers": self._address.headers, "max_size": MOST_BYTES + HEAD.size, "compression": None}
         if self._address.unix is not None:
-            return client.unix_connect(self._address.unix, uri=f"ws://station{self._path}", **options)
+            uri = f"ws://station{self._path}"
+            return self._open.enter_context(client.unix_connect(self._address.unix, uri=uri, **options))
         uri = str(self._address).replace("http", "ws", 1) + self._path
         if self._address.tls is not None:
             options["ssl"] = self._address.tls
-        return client.connect(uri, **options)
+        return self._open.enter_context(client.connect(uri, **options))
 
     def _take(self, told: Any) -> None:
         if told["event"] == "stream":
@@ -137,5 +140,4 @@ class Spectra(Feed[Spectrum]):
     def close(self) -> None:
         """Ends the connection."""
         self._closed = True
-        if self._connection is not None:
-            self._connection.close()
+        self._open.close()
