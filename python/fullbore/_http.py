@@ -176,6 +176,8 @@ class Events(Feed[Any]):
             connection = self._address.connection(SILENCE)
             self._response = self._address.send(connection, "GET", self._path)
             self._socket = connection.sock
+            if self._closed:
+                self.close()
         line = self._response.readline(MOST_BYTES)
         if len(line) == MOST_BYTES:
             raise ValueError(f"an event is longer than {MOST_BYTES >> 20} MiB")

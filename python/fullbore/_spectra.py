@@ -101,11 +101,14 @@ class Spectra(Feed[Spectrum]):
         try:
             if self._connection is None:
                 self._connection = self._connect()
-            while True:
+            while not self._closed:
                 message = self._connection.recv()
                 if isinstance(message, bytes):
                     return Spectrum.read(message)
                 self._take(json.loads(message))
+            # It was closed while it connected.
+            self._open.close()
+            return None
         except exceptions.InvalidStatus as error:
             raise refusal(error.response.status_code, bytes(error.response.body or b"")) from None
         except exceptions.ConnectionClosed:

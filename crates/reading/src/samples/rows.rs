@@ -128,7 +128,7 @@ impl<'a, T: Output> Rows<'a, T> {
             let (unit, skip) = (place / self.unit.samples, place % self.unit.samples);
             let bytes = &payload[unit * self.unit.bytes..];
             let row = (next - self.range.start) as usize;
-            next += self.decode_some(at, row, bytes, skip, (to - next) as usize);
+            next += self.decode_some(at, row, bytes, skip, (to - next) as usize) as u64;
         }
         self.mark(at, from..to, true);
     }
