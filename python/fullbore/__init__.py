@@ -18,7 +18,9 @@ from ._native import (
     UnsupportedError,
     __version__,
 )
+from ._commands import Command, CommandError, bench, generate, plan, play
 from ._http import StationError
+from ._products import Product
 from ._recorder import Recorder, TapBlock
 from ._samples import Line, Samples
 from ._scan import Scan, Store, open, open_store, verify
@@ -28,6 +30,8 @@ from ._stream import Block, Frames, Gap, Stream, Times
 
 __all__ = [
     "Block",
+    "Command",
+    "CommandError",
     "DamagedError",
     "Error",
     "Frames",
@@ -35,6 +39,7 @@ __all__ = [
     "Line",
     "NotFoundError",
     "OptionError",
+    "Product",
     "Recorder",
     "Samples",
     "Scan",
@@ -48,7 +53,11 @@ __all__ = [
     "Times",
     "UnsupportedError",
     "__version__",
+    "bench",
+    "generate",
     "open",
     "open_store",
+    "plan",
+    "play",
     "verify",
 ]

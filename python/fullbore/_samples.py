@@ -11,7 +11,7 @@ from typing import Any, Optional, Union
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from . import _native
+from . import _native, _tables
 from ._arrays import Readable
 from ._time import datetime64, is_time, seconds_of, unix_ns
 
@@ -39,9 +39,9 @@ class Samples(Readable):
 
     ndim = 2
 
-    def __init__(self, native: _native.Samples, stream: _native.Stream) -> None:
+    def __init__(self, native: _native.Samples, name: str) -> None:
         self._native = native
-        self._stream = stream
+        self._name = name
         self.lines = [Line(thread, channel) for thread, channel in native.lines]
         """The lines, in the order of columns."""
 
@@ -163,6 +163,10 @@ class Samples(Readable):
                 more = number + 1 < len(begins)
                 coming = ahead.submit(read, begins[number + 1]) if more else None
                 yield row, values
+
+    def to_xarray(self, start: Any = None, end: Any = None, *, channels: Channels = None) -> Any:
+        """A range as a `DataArray` of xarray, with the time of each row, and thread and channel of each line."""
+        return _tables.labelled(self, start, end, channels, self._name)
 
     def _row(self, value: Any) -> int:
         if is_time(value):

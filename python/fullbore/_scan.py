@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any, Optional, Union
 
-from . import _native
+from . import _native, _plots, _tables
 from ._html import table
 from ._stream import Stream
 
@@ -100,7 +100,7 @@ class Scan(Mapping[str, Stream]):
         return json.loads(self._native.verify())
 
     def __getitem__(self, name: str) -> Stream:
-        return Stream(self._native.stream(name), name, self.name)
+        return Stream(self._native.stream(name), name, self.name, self.members)
 
     def __contains__(self, name: object) -> bool:
         return name in self._native.streams
@@ -133,7 +133,17 @@ class Scan(Mapping[str, Stream]):
             cells = [name, format, *(terms.get(term, "") for term in TERMS)]
             rows.append([*cells, account.get("verdict", ""), stream.nbytes])
         head = ["stream", "format", *TERMS, "verdict", "bytes"]
-        return f"<b>{escape(self.name)}</b><br>{escape(self.headline)}{table(head, rows)}"
+        markers = self.markers
+        bars = "".join(f"{escape(name)}<br>{bar}<br>" for name, it in self.items() if (bar := it._timeline(markers)))
+        return f"<b>{escape(self.name)}</b><br>{escape(self.headline)}{table(head, rows)}{bars}"
+
+    def to_pandas(self) -> Any:
+        """The account of each stream as a row of a `DataFrame` of pandas."""
+        return _tables.accounts({name: told for name, told in self.account.items() if told})
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draws the accounts of its streams with matplotlib, and returns the axes."""
+        return _plots.account(self.account, axes)
 
 
 # The terms of the balance of an account.

@@ -12,6 +12,7 @@ from typing import Any, Optional
 import numpy as np
 from numpy.typing import NDArray
 
+from . import _plots
 from ._extras import extra
 from ._feed import Feed
 from ._http import Address, StationError, refusal, unreachable
@@ -47,6 +48,10 @@ class Spectrum:
     channel: int
     in_hertz: bool
     complex: bool
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draws it with matplotlib, and returns the axes."""
+        return _plots.spectrum(self, axes)
 
     @classmethod
     def read(cls, raw: bytes) -> Spectrum:

@@ -10,14 +10,17 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from html import escape
 from typing import Any, Optional, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _native
+from . import _native, _plots, _tables
 from ._arrays import Readable
 from ._extras import extra
+from ._html import table, timeline
+from ._products import Product, product
 from ._samples import Samples
 from ._time import astropy_time, datetime64, is_time, unix_ns
 
@@ -211,12 +214,13 @@ class StreamFile(io.RawIOBase):
 class Stream:
     """One stream of a scan."""
 
-    def __init__(self, native: _native.Stream, name: str, scan: str) -> None:
+    def __init__(self, native: _native.Stream, name: str, scan: str, members: list[str]) -> None:
         self._native = native
         self.name = name
         """Its name."""
         self.scan = scan
         """The name of its scan."""
+        self._members = members
         self.frames = Frames(native)
         """The frames, as bytes."""
         self.time = Times(native)
@@ -225,7 +229,7 @@ class Stream:
     @cached_property
     def samples(self) -> Samples:
         """The samples, decoded. `samples_at` is for streams that do not state their sample rate."""
-        return Samples(self._native.samples(), self._native)
+        return Samples(self._native.samples(), self.name)
 
     def samples_at(self, rate: Any) -> Samples:
         """The samples at a rate of each channel: a number in hertz, or a quantity of astropy."""
@@ -234,7 +238,7 @@ class Stream:
         exact = Fraction(str(hertz)) if isinstance(hertz, (float, np.floating)) else Fraction(hertz)
         if not 0 < exact.numerator < 2**63 > exact.denominator:
             raise ValueError(f"the sample rate is a positive number of hertz, and not {rate}")
-        return Samples(self._native.samples((exact.numerator, exact.denominator)), self._native)
+        return Samples(self._native.samples((exact.numerator, exact.denominator)), self.name)
 
     @property
     def valid(self) -> Valid:
@@ -242,9 +246,14 @@ class Stream:
         return self.frames.valid
 
     @property
+    def has_places(self) -> bool:
+        """True if frames that are not in the recording have places among its frames."""
+        return self._native.has_places()
+
+    @property
     def gaps(self) -> list[Gap]:
         """Runs of frames that are not in the recording, with their causes."""
-        base = self._native.first_index() if self._native.has_places() else 0
+        base = self._native.first_index() if self.has_places else 0
         return [Gap(first - base, count, cause) for first, count, cause in self._native.gaps()]
 
     @property
@@ -287,8 +296,54 @@ class Stream:
             options["ref_time"] = self.time.astropy(0)
         return module.open(self.as_file(), "rs", **options)
 
+    def to_pandas(self) -> Any:
+        """The gaps as a `DataFrame` of pandas."""
+        return _tables.gaps(self)
+
+    def spectrum(self, **options: Any) -> Product:
+        """The spectrum of each line. Options are those of `fullbore spectrum`: `channels`, `window`, `start`, `length`, …"""
+        return self._product("spectrum", options)
+
+    def waterfall(self, **options: Any) -> Product:
+        """Spectra over time: a row for each `average`, such as `"100ms"`."""
+        return self._product("waterfall", options)
+
+    def histogram(self, **options: Any) -> Product:
+        """How many samples are at each level."""
+        return self._product("histogram", options)
+
+    def series(self, **options: Any) -> Product:
+        """The power of each line over time: a value for each `average`, such as `"100ms"`."""
+        return self._product("series", options)
+
+    def cross(self, first: Any, second: Any, **options: Any) -> Product:
+        """Power, phase and coherence of two lines, each a number or `"THREAD:CHANNEL"`."""
+        return self._product("cross", {"lines": [first, second], **options})
+
+    def _product(self, kind: str, options: dict[str, Any]) -> Product:
+        if not self._members:
+            raise _native.UnsupportedError("spectra are computed of scans in a store: `fullbore receive --from` fetches a copy")
+        return product(f"{self.scan}/{self.name}", self._members, kind, **options)
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draws the account with matplotlib, and returns the axes."""
+        return _plots.account({self.name: self.account}, axes)
+
     def __repr__(self) -> str:
         return f"<Stream {self.scan}/{self.name}: {len(self.frames)} frames, {self.nbytes} bytes>"
+
+    def _repr_html_(self) -> str:
+        terms = (self.account or {}).get("terms", {})
+        name = escape(f"{self.scan}/{self.name}")
+        return f"<b>{name}</b>{table(list(terms), [list(terms.values())])}{self._timeline([])}"
+
+    def _timeline(self, markers: list[Any]) -> str:
+        count = self._native.count()
+        if not self.has_places or count < 1:
+            return ""
+        start, end = int(self.time[0].astype(np.int64)), int(self.time[count - 1].astype(np.int64))
+        marks = [((unix_ns(mark["time"]) - start) / max(end - start, 1), str(mark["text"])) for mark in markers]
+        return timeline(count, [(gap.first, gap.count, gap.cause) for gap in self.gaps], marks)
 
 
 def blocks(native: _native.Stream, first: int, follow: bool) -> Iterator[Block]:
