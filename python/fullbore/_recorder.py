@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from html import escape
 from types import TracebackType
 from typing import Any, Optional
 
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _native
+from ._html import table
 
 # Seconds of one wait: Ctrl-C is noticed between two.
 LOOK = 0.1
@@ -51,13 +53,13 @@ class Recorder:
         self.sealed: list[Any] = []
         """The sealed scans, once the recording has ended: manifest, accounts and completeness of each."""
         self._native: Optional[_native.Recording] = None
+        self._joined = False
 
     def start(self) -> Recorder:
         """Starts the recording. Returns when it is armed: from then on, nothing that arrives is lost unseen."""
         if self._native is not None:
             raise _native.Error("the recording has begun already")
-        named = {name.replace("_", "-"): _plain(value) for name, value in self.options.items() if value is not None}
-        self._native = _native.Recording.start(json.dumps(named))
+        self._native = _native.Recording.start(json.dumps(named(self.options)))
         return self
 
     @property
@@ -144,13 +146,21 @@ class Recorder:
         return self._native
 
     def _join(self) -> list[Any]:
-        if not self.sealed:
+        if not self._joined:
+            self._joined = True
             self.sealed = [json.loads(sealed) for sealed in self._begun().join()]
         return self.sealed
 
     def __repr__(self) -> str:
         state = "not begun" if self._native is None else "running" if self.running else "ended"
         return f"<Recorder {', '.join(self.options['source'])}: {state}>"
+
+    def _repr_html_(self) -> str:
+        progress = None if self._native is None else self.progress
+        keys = ["name", "frames", "missing", "overrun", "bytes"]
+        rows = [[stream[key] for key in keys] for stream in progress["streams"]] if progress else []
+        sealed = "".join(f"<br>{escape(str(scan['headline']))}" for scan in self.sealed)
+        return f"{escape(repr(self))}{sealed}{table(keys, rows) if rows else ''}"
 
 
 def _newest(native: _native.Recording, tap: _native.Tap) -> Iterator[TapBlock]:
@@ -169,6 +179,11 @@ async def _anewest(native: _native.Recording, tap: _native.Tap) -> AsyncIterator
             yield _block(block)
         elif native.has_ended():
             return
+
+
+def named(options: dict[str, Any]) -> dict[str, Any]:
+    """Options as documents have them: `-` in their names, plain values, and none that is not given."""
+    return {name.replace("_", "-"): _plain(value) for name, value in options.items() if value is not None}
 
 
 def _plain(value: Any) -> Any:

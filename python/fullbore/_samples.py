@@ -11,8 +11,9 @@ from typing import Any, Optional, Union
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from . import _native
-from ._time import datetime64, is_time, unix_ns
+from . import _native, _tables
+from ._arrays import Readable
+from ._time import datetime64, is_time, seconds_of, unix_ns
 
 Channels = Union[None, int, str, "Line", Iterable[Union[int, str, "Line"]]]
 
@@ -28,7 +29,7 @@ class Line:
     channel: int
 
 
-class Samples:
+class Samples(Readable):
     """The samples of a stream: a row for each moment, a column for each line.
 
     Row 0 is the first sample that was received, and each row has the place that time gives it. Slices are numbers of
@@ -38,9 +39,9 @@ class Samples:
 
     ndim = 2
 
-    def __init__(self, native: _native.Samples, stream: _native.Stream) -> None:
+    def __init__(self, native: _native.Samples, name: str) -> None:
         self._native = native
-        self._stream = stream
+        self._name = name
         self.lines = [Line(thread, channel) for thread, channel in native.lines]
         """The lines, in the order of columns."""
 
@@ -79,11 +80,13 @@ class Samples:
         if start is None or rate is None:
             raise _native.UnsupportedError("the samples have no time: give the rate with samples_at")
         rows = np.asarray(row, dtype=np.int64)
-        # Whole seconds and the rest apart, so that no product overflows.
         per, below = rate
-        seconds, rest = np.divmod(rows * below, per)
-        ns = start + seconds * 1_000_000_000 + (rest.astype(np.float64) * 1e9 / per).astype(np.int64)
-        return np.asarray(ns).astype("datetime64[ns]")[()]
+        most = max(int(np.abs(rows).max(initial=0)) * below, per * 1_000_000_000)
+        # Integers of Python where a product would not fit 64 bits.
+        exact = rows if most < 2**63 else rows.astype(object)
+        seconds, rest = exact * below // per, exact * below % per
+        ns = start + seconds * 1_000_000_000 + rest * 1_000_000_000 // per
+        return np.asarray(ns).astype(np.int64).astype("datetime64[ns]")[()]
 
     def __call__(
         self,
@@ -93,18 +96,26 @@ class Samples:
         channels: Channels = None,
         dtype: Optional[DTypeLike] = None,
         masked: bool = False,
+        out: Optional[NDArray[Any]] = None,
     ) -> Any:
         """Reads and decodes a range.
 
-        `start` and `end` are rows as integers, seconds after row 0 as floats, or times. `channels` selects lines by
+        `start` and `end` are rows as integers, seconds after row 0 as floats or quantities, or times. `channels` selects lines by
         number, as `"THREAD:CHANNEL"`, or as `Line`; one alone gives an array of one dimension. `dtype` is `f4`, or
         `i1`, `i2` or `i4` for integers; complex integers have a last axis of real and imaginary part. With `masked`,
-        the result is a masked array.
+        the result is a masked array. `out` is a contiguous array of the shape and the type of the result, which takes
+        it: the system then gives no new memory, which is faster.
         """
         first = 0 if start is None else self._row(start)
         behind = len(self) if end is None else self._row(end)
         columns, single = self._columns(channels)
-        values, valid = self._read(first, max(first, behind), columns, dtype, masked)
+        behind = max(first, behind)
+        if out is None:
+            values, valid = self._read(first, behind, columns, dtype, masked)
+        else:
+            shape = (behind - first,) if single else (behind - first, len(columns))
+            memory = self._memory(out, shape, dtype)
+            values, valid = self._read(first, behind, columns, out.dtype, masked, memory)
         if single:
             values, valid = values[:, 0], None if valid is None else valid[:, 0]
         if valid is None:
@@ -161,20 +172,19 @@ class Samples:
                 coming = ahead.submit(read, begins[number + 1]) if more else None
                 yield row, values
 
-    def __array__(self, dtype: Optional[DTypeLike] = None, copy: Optional[bool] = None) -> NDArray[Any]:
-        if copy is False:
-            raise ValueError("a recording becomes an array only by reading it, which is a copy")
-        values: NDArray[Any] = self[:]
-        return values if dtype is None else values.astype(dtype)
+    def to_xarray(self, start: Any = None, end: Any = None, *, channels: Channels = None) -> Any:
+        """A range as a `DataArray` of xarray, with the time of each row, and thread and channel of each line."""
+        return _tables.labelled(self, start, end, channels, self._name)
 
     def _row(self, value: Any) -> int:
         if is_time(value):
             return self._native.row_at(unix_ns(value))
-        if isinstance(value, (float, np.floating)):
+        seconds = seconds_of(value)
+        if seconds is not None:
             rate = self._native.rate
             if rate is None:
                 raise _native.UnsupportedError("the sample rate is not known: give it with samples_at")
-            row = round(float(value) * rate[0] / rate[1])
+            row = round(seconds * rate[0] / rate[1])
         else:
             row = operator.index(value)
         row = row + len(self) if row < 0 else row
@@ -204,8 +214,24 @@ class Samples:
             raise IndexError(f"there is no channel {column}: the stream has {len(self.lines)}, numbered from 0")
         return column % len(self.lines)
 
+    def _memory(self, out: NDArray[Any], shape: tuple[int, ...], dtype: Optional[DTypeLike]) -> NDArray[Any]:
+        """The memory of an array that takes a result of this shape, as values one after the other."""
+        if self._native.complex and out.dtype != np.complex64:
+            shape = (*shape, 2)
+        wanted = out.dtype if dtype is None else np.dtype(dtype)
+        if out.shape != shape or out.dtype != wanted or not (out.flags.c_contiguous and out.flags.writeable):
+            raise ValueError(f"`out` is a contiguous array of {wanted} in the shape {shape}, not of {out.dtype} in {out.shape}")
+        flat = out.reshape(-1)
+        return flat.view(np.float32) if out.dtype == np.complex64 else flat
+
     def _read(
-        self, start: int, end: int, columns: list[int], dtype: Optional[DTypeLike], masked: bool
+        self,
+        start: int,
+        end: int,
+        columns: list[int],
+        dtype: Optional[DTypeLike],
+        masked: bool,
+        out: Optional[NDArray[Any]] = None,
     ) -> tuple[NDArray[Any], Optional[NDArray[np.bool_]]]:
         wanted = self.dtype if dtype is None else np.dtype(dtype)
         if wanted == np.complex64 and not self._native.complex:
@@ -214,7 +240,7 @@ class Samples:
         if kind not in (np.dtype(np.float32), np.dtype(np.int8), np.dtype(np.int16), np.dtype(np.int32)):
             raise TypeError(f"samples are decoded to f4, i1, i2 or i4, and to c8 if they are complex; not to {wanted}")
         places, parts = (end - start) * len(columns), 2 if self._native.complex else 1
-        values: NDArray[Any] = np.empty(places * parts, dtype=kind)
+        values: NDArray[Any] = np.empty(places * parts, dtype=kind) if out is None else out
         valid = np.empty(places, dtype=np.bool_) if masked else None
         self._native.read(start, end, columns, values, valid)
         shape = (end - start, len(columns))

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any, Optional, Union
 
-from . import _native
+from . import _native, _plots, _tables
+from ._html import table
 from ._stream import Stream
 
 Path = Union[str, "os.PathLike[str]"]
@@ -99,7 +100,7 @@ class Scan(Mapping[str, Stream]):
         return json.loads(self._native.verify())
 
     def __getitem__(self, name: str) -> Stream:
-        return Stream(self._native.stream(name), name, self.name)
+        return Stream(self._native.stream(name), name, self.name, self.members)
 
     def __contains__(self, name: object) -> bool:
         return name in self._native.streams
@@ -128,10 +129,21 @@ class Scan(Mapping[str, Stream]):
         for name, stream in self.items():
             account = stream.account or {}
             terms = account.get("terms", {})
-            cells = [name, stream.manifest["format"]["name"], *(terms.get(term, "") for term in TERMS)]
+            format = (stream.manifest or {"format": {"name": ""}})["format"]["name"]
+            cells = [name, format, *(terms.get(term, "") for term in TERMS)]
             rows.append([*cells, account.get("verdict", ""), stream.nbytes])
         head = ["stream", "format", *TERMS, "verdict", "bytes"]
-        return f"<b>{escape(self.name)}</b><br>{escape(self.headline)}{table(head, rows)}"
+        markers = self.markers
+        bars = "".join(f"{escape(name)}<br>{bar}<br>" for name, it in self.items() if (bar := it._timeline(markers)))
+        return f"<b>{escape(self.name)}</b><br>{escape(self.headline)}{table(head, rows)}{bars}"
+
+    def to_pandas(self) -> Any:
+        """The account of each stream as a row of a `DataFrame` of pandas."""
+        return _tables.accounts({name: told for name, told in self.account.items() if told})
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draws the accounts of its streams with matplotlib, and returns the axes."""
+        return _plots.account(self.account, axes)
 
 
 # The terms of the balance of an account.
@@ -190,13 +202,3 @@ def _roots(store: Optional[Any]) -> list[str]:
     if isinstance(store, (list, tuple)):
         return [os.fspath(root) for root in store]
     return [os.fspath(store)]
-
-
-def table(head: list[str], rows: list[list[Any]]) -> str:
-    """A table of HTML; every text is escaped."""
-
-    def cells(tag: str, row: list[Any]) -> str:
-        return "".join(f"<{tag}>{escape(str(cell))}</{tag}>" for cell in row)
-
-    lines = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-    return f"<table><thead><tr>{cells('th', head)}</tr></thead><tbody>{lines}</tbody></table>"

@@ -6,14 +6,21 @@ import io
 import json
 import operator
 from collections.abc import Iterator
+from bisect import bisect_right
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Any, Optional, Union, cast
+from fractions import Fraction
+from functools import cached_property
+from html import escape
+from typing import Any, Optional, cast
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
-from . import _native
+from . import _native, _plots, _tables
+from ._arrays import Readable
+from ._extras import extra
+from ._html import table, timeline
+from ._products import Product, product
 from ._samples import Samples
 from ._time import astropy_time, datetime64, is_time, unix_ns
 
@@ -45,7 +52,7 @@ class Block:
     """The time of the first frame, in UTC."""
 
 
-class Times:
+class Times(Readable):
     """The times of frames in UTC, as `numpy.datetime64[ns]`, by the clock of the frames, else by that of the host."""
 
     def __init__(self, native: _native.Stream) -> None:
@@ -60,9 +67,6 @@ class Times:
         self._native.read_times(start, end, times)
         utc = times.view("datetime64[ns]")
         return utc[0] if single else utc[::step]
-
-    def __array__(self, dtype: Optional[DTypeLike] = None, copy: Optional[bool] = None) -> NDArray[Any]:
-        return _as_array(self[:], dtype, copy)
 
     @property
     def start(self) -> Optional[np.datetime64]:
@@ -82,7 +86,7 @@ class Times:
         return f"<Times of {len(self)} frames from {self.start} to {self.end}>"
 
 
-class Valid:
+class Valid(Readable):
     """For each frame, whether it was received and stored. Read from the index, not from the data."""
 
     def __init__(self, native: _native.Stream) -> None:
@@ -97,11 +101,8 @@ class Valid:
         self._native.read_valid(start, end, valid)
         return bool(valid[0]) if single else valid[::step]
 
-    def __array__(self, dtype: Optional[DTypeLike] = None, copy: Optional[bool] = None) -> NDArray[Any]:
-        return _as_array(self[:], dtype, copy)
 
-
-class Frames:
+class Frames(Readable):
     """The frames of a stream: an array of bytes with a row for each, headers and fill included.
 
     A slice is read when it is taken, into memory that numpy owns. Its ends are numbers of frames, or times. Frames that
@@ -132,16 +133,17 @@ class Frames:
         read = rows[0] if single else rows[::step]
         if not rest:
             return read
-        return cast("NDArray[np.uint8]", read[rest[0] if single else (slice(None), *rest)])
+        return cast("NDArray[np.uint8]", read[rest if single else (slice(None), *rest)])
 
-    def read(self, start: int, end: int) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-        """The frames of a range, and for each whether it was received."""
-        valid = np.empty(max(end - start, 0), dtype=np.bool_)
-        return self._rows(start, end, valid), valid
+    def read(self, start: Any = None, end: Any = None) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+        """The frames of a range, as a slice has it, and for each whether it was received."""
+        first, behind, _, _ = span(slice(start, end), len(self), self._native)
+        valid = np.empty(behind - first, dtype=np.bool_)
+        return self._rows(first, behind, valid), valid
 
     def _rows(self, start: int, end: int, valid: Optional[NDArray[np.bool_]]) -> NDArray[np.uint8]:
         width = self._native.frame_bytes()
-        rows = np.empty(max(end - start, 0) * width, dtype=np.uint8)
+        rows = np.empty((end - start) * width, dtype=np.uint8)
         self._native.read_frames(start, end, rows, valid)
         return rows.reshape(-1, width)
 
@@ -154,14 +156,7 @@ class Frames:
 
     def blocks(self, start: Any = 0) -> Iterator[Block]:
         """The blocks of the stream from the one that holds a frame, or a time, on. They are read ahead."""
-        first = self._native.frame_at(unix_ns(start)) if is_time(start) else operator.index(start)
-        return blocks(self._native, first, False)
-
-    def __array__(self, dtype: Optional[DTypeLike] = None, copy: Optional[bool] = None) -> NDArray[Any]:
-        return _as_array(self[:], dtype, copy)
-
-    def __buffer__(self, flags: int) -> memoryview:
-        return self[:].data
+        return blocks(self._native, span(slice(start, None), len(self), self._native)[0], False)
 
     def __repr__(self) -> str:
         frames, width = self.shape
@@ -176,7 +171,11 @@ class StreamFile(io.RawIOBase):
         self._native = native
         self._width = native.frame_bytes()
         self._runs = native.stored()
-        self._size = sum(end - start for start, end in self._runs) * self._width
+        # The stored frames before each run, and before the end.
+        self._before = [0]
+        for start, end in self._runs:
+            self._before.append(self._before[-1] + end - start)
+        self._size = self._before[-1] * self._width
         self._at = 0
 
     def readable(self) -> bool:
@@ -197,44 +196,49 @@ class StreamFile(io.RawIOBase):
 
     def readinto(self, buffer: Any, /) -> int:
         into = memoryview(buffer).cast("B")
+        if self._at >= self._size:
+            return 0
         frame, skip = divmod(self._at, self._width)
-        for start, end in self._runs:
-            if frame < end - start:
-                count = min(-(-(skip + len(into)) // self._width), end - start - frame)
-                rows = np.empty(count * self._width, dtype=np.uint8)
-                first = start + frame
-                self._native.read_frames(first, first + count, rows)
-                taken = rows[skip : skip + len(into)]
-                into[: len(taken)] = taken.data
-                self._at += len(taken)
-                return len(taken)
-            frame -= end - start
-        return 0
+        number = bisect_right(self._before, frame) - 1
+        start, end = self._runs[number]
+        first = start + frame - self._before[number]
+        count = min(-(-(skip + len(into)) // self._width), end - first)
+        rows = np.empty(count * self._width, dtype=np.uint8)
+        self._native.read_frames(first, first + count, rows)
+        taken = rows[skip : skip + len(into)]
+        into[: len(taken)] = taken.data
+        self._at += len(taken)
+        return len(taken)
 
 
 class Stream:
     """One stream of a scan."""
 
-    def __init__(self, native: _native.Stream, name: str, scan: str) -> None:
+    def __init__(self, native: _native.Stream, name: str, scan: str, members: list[str]) -> None:
         self._native = native
         self.name = name
         """Its name."""
         self.scan = scan
         """The name of its scan."""
+        self._members = members
         self.frames = Frames(native)
         """The frames, as bytes."""
         self.time = Times(native)
         """The time of each frame."""
 
-    @property
+    @cached_property
     def samples(self) -> Samples:
         """The samples, decoded. `samples_at` is for streams that do not state their sample rate."""
-        return Samples(self._native.samples(), self._native)
+        return Samples(self._native.samples(), self.name)
 
-    def samples_at(self, rate: Union[int, float]) -> Samples:
-        """The samples at a rate of each channel in hertz."""
-        above, below = float(rate).as_integer_ratio()
-        return Samples(self._native.samples((above, below)), self._native)
+    def samples_at(self, rate: Any) -> Samples:
+        """The samples at a rate of each channel: a number in hertz, or a quantity of astropy."""
+        hertz = rate.to_value("Hz") if hasattr(rate, "to_value") else rate
+        # A float means the decimal number that it is written as.
+        exact = Fraction(str(hertz)) if isinstance(hertz, (float, np.floating)) else Fraction(hertz)
+        if not 0 < exact.numerator < 2**63 > exact.denominator:
+            raise ValueError(f"the sample rate is a positive number of hertz, and not {rate}")
+        return Samples(self._native.samples((exact.numerator, exact.denominator)), self.name)
 
     @property
     def valid(self) -> Valid:
@@ -242,9 +246,14 @@ class Stream:
         return self.frames.valid
 
     @property
+    def has_places(self) -> bool:
+        """True if frames that are not in the recording have places among its frames."""
+        return self._native.has_places()
+
+    @property
     def gaps(self) -> list[Gap]:
         """Runs of frames that are not in the recording, with their causes."""
-        base = self._native.first_index() if self._native.has_places() else 0
+        base = self._native.first_index() if self.has_places else 0
         return [Gap(first - base, count, cause) for first, count, cause in self._native.gaps()]
 
     @property
@@ -267,8 +276,7 @@ class Stream:
 
         The recorder comes first: few reads, and only of what is durable. The iteration ends when the scan is sealed.
         """
-        first = self._native.frame_at(unix_ns(start)) if is_time(start) else operator.index(start)
-        return blocks(self._native, first, True)
+        return blocks(self._native, span(slice(start, None), len(self.frames), self._native)[0], True)
 
     def as_file(self) -> io.BufferedReader:
         """The stored bytes as a binary file: what `fullbore cat` prints."""
@@ -279,15 +287,68 @@ class Stream:
         name = self.manifest["format"]["name"]
         if name not in ("vdif", "mark5b"):
             raise _native.UnsupportedError(f"stream {self.name}: baseband does not read its format, {name}")
-        rate = self.samples.sample_rate
-        if rate is not None and "sample_rate" not in options:
-            options["sample_rate"] = import_module("astropy.units").Quantity(rate, "Hz")
+        module = extra(f"baseband.{name}")
+        if "sample_rate" not in options:
+            rate = self.samples.sample_rate
+            if rate is not None:
+                options["sample_rate"] = extra("astropy.units").Quantity(rate, "Hz")
         if name == "mark5b" and "ref_time" not in options and "kday" not in options:
             options["ref_time"] = self.time.astropy(0)
-        return import_module(f"baseband.{name}").open(self.as_file(), "rs", **options)
+        return module.open(self.as_file(), "rs", **options)
+
+    def to_pandas(self) -> Any:
+        """The gaps as a `DataFrame` of pandas."""
+        return _tables.gaps(self)
+
+    def spectrum(self, **options: Any) -> Product:
+        """The spectrum of each line. Options are those of `fullbore spectrum`: `channels`, `window`, `start`, `length`, …"""
+        return self._product("spectrum", options)
+
+    def waterfall(self, **options: Any) -> Product:
+        """Spectra over time: a row for each `average`, such as `"100ms"`."""
+        return self._product("waterfall", options)
+
+    def histogram(self, **options: Any) -> Product:
+        """How many samples are at each level."""
+        return self._product("histogram", options)
+
+    def series(self, **options: Any) -> Product:
+        """The power of each line over time: a value for each `average`, such as `"100ms"`."""
+        return self._product("series", options)
+
+    def cross(self, first: Any, second: Any, **options: Any) -> Product:
+        """Power, phase and coherence of two lines, each a number or `"THREAD:CHANNEL"`."""
+        return self._product("cross", {"lines": [first, second], **options})
+
+    def _product(self, kind: str, options: dict[str, Any]) -> Product:
+        if not self._members:
+            raise _native.UnsupportedError("spectra are computed of scans in a store: `fullbore receive --from` fetches a copy")
+        return product(f"{self.scan}/{self.name}", self._members, kind, **options)
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draws the account with matplotlib, and returns the axes."""
+        return _plots.account({self.name: self.account}, axes)
 
     def __repr__(self) -> str:
         return f"<Stream {self.scan}/{self.name}: {len(self.frames)} frames, {self.nbytes} bytes>"
+
+    def _repr_html_(self) -> str:
+        terms = (self.account or {}).get("terms", {})
+        name = escape(f"{self.scan}/{self.name}")
+        return f"<b>{name}</b>{table(list(terms), [list(terms.values())])}{self._timeline([])}"
+
+    def _timeline(self, markers: list[Any]) -> str:
+        count = self._native.count()
+        if not self.has_places or count < 1:
+            return ""
+        base = self._native.first_index()
+        marks = [
+            (place["frame"] - base, str(marker["text"]))
+            for marker in markers
+            for place in marker["positions"]
+            if place["stream"] == self.name and place["frame"] is not None
+        ]
+        return timeline(count, [(gap.first, gap.count, gap.cause) for gap in self.gaps], marks)
 
 
 def blocks(native: _native.Stream, first: int, follow: bool) -> Iterator[Block]:
@@ -318,9 +379,3 @@ def span(key: Any, count: int, native: _native.Stream) -> tuple[int, int, int, b
     if not 0 <= at < count:
         raise IndexError(f"there is no frame {key}: the stream has {count}")
     return at, at + 1, 1, True
-
-
-def _as_array(values: NDArray[Any], dtype: Optional[DTypeLike], copy: Optional[bool]) -> NDArray[Any]:
-    if copy is False:
-        raise ValueError("a recording becomes an array only by reading it, which is a copy")
-    return values if dtype is None else values.astype(dtype)

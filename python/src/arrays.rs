@@ -21,5 +21,5 @@ pub fn memory<'a, T: Element>(
 /// The number of elements of a range, times their width.
 pub fn length(start: u64, end: u64, width: usize) -> PyResult<u64> {
     let count = end.checked_sub(start).and_then(|count| count.checked_mul(width as u64));
-    count.ok_or_else(|| PyValueError::new_err("the range ends before it begins"))
+    count.ok_or_else(|| PyValueError::new_err("the range ends before it begins, or is too long"))
 }

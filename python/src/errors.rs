@@ -35,7 +35,10 @@ create_exception!(fullbore, OptionError, Error, "An option of a recording is wro
 /// Adds the exceptions to the module.
 pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
-    module.add("Error", py.get_type::<Error>())?;
+    let error = py.get_type::<Error>();
+    // Errors that the Python files raise have the attribute, too.
+    error.setattr("hint", py.None())?;
+    module.add("Error", error)?;
     module.add("NotFoundError", py.get_type::<NotFoundError>())?;
     module.add("DamagedError", py.get_type::<DamagedError>())?;
     module.add("UnsupportedError", py.get_type::<UnsupportedError>())?;

@@ -6,7 +6,6 @@ use std::time::Duration;
 use fullbore_core::hint::explained;
 use fullbore_recording::{Events, RecordingOptions};
 use numpy::{IntoPyArray, PyArray1};
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 use crate::errors;
@@ -23,6 +22,10 @@ impl Recording {
     fn lock(&self) -> MutexGuard<'_, Option<fullbore_recording::Recording>> {
         self.recording.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn ended() -> PyErr {
+    errors::Error::new_err("the recording has ended")
 }
 
 fn wait(seconds: f64) -> Duration {
@@ -85,7 +88,7 @@ impl Recording {
     /// Waits for the end. Returns the sealed scans as JSON.
     fn join(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         let taken = self.lock().take();
-        let recording = taken.ok_or_else(|| PyRuntimeError::new_err("it was waited for before"))?;
+        let recording = taken.ok_or_else(ended)?;
         let sealed = py.detach(|| recording.join());
         let sealed = sealed.map_err(|error| errors::Error::new_err(explained(&error)))?;
         sealed.iter().map(json).collect()
@@ -95,9 +98,7 @@ impl Recording {
     fn tap(&self) -> PyResult<Tap> {
         let recording = self.lock();
         let recording = recording.as_ref();
-        let recording =
-            recording.ok_or_else(|| PyRuntimeError::new_err("the recording has ended"))?;
-        Ok(Tap(Mutex::new(recording.tap())))
+        Ok(Tap(Mutex::new(recording.ok_or_else(ended)?.tap())))
     }
 }
 

@@ -10,7 +10,7 @@ use fullbore_time::Tai;
 
 use crate::error::ReadError;
 use crate::frames;
-use crate::scan::OpenScan;
+use crate::scan::{OpenScan, settings};
 
 /// Consecutive frames of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,8 +58,7 @@ impl Blocks {
     ) -> Result<Self, ReadError> {
         let view = open.stream(stream)?;
         if open.roots().is_empty() {
-            let first = view.first_index().saturating_add_unsigned(from);
-            let position = view.stream().position_of(first).unwrap_or(0);
+            let position = position_of(view.stream(), view.first_index(), from);
             let (open, stream) = (open.clone(), stream.to_owned());
             return Ok(Self::Copied(Copied { open, stream, position }));
         }
@@ -102,6 +101,16 @@ impl Copied {
     }
 }
 
+/// The position of the block that holds a frame of a stream whose frame 0 has this index; the number of all blocks if the
+/// frame is behind them.
+fn position_of(stream: &StoredStream, base: i64, frame: u64) -> usize {
+    let index = base.saturating_add_unsigned(frame);
+    match stream.blocks.last() {
+        Some(last) if index < stream.end_of(&last.block) => stream.position_of(index).unwrap_or(0),
+        _ => stream.blocks.len(),
+    }
+}
+
 /// A block of a stream whose frame 0 has this index.
 fn made(stream: &StoredStream, base: i64, location: &BlockLocation, bytes: &[u8]) -> Block {
     let block = &location.block;
@@ -136,16 +145,15 @@ impl Stored {
         let number = open.stream(stream)?.stream().number;
         let settings = match follower.status() {
             FollowState::Recording => Settings::beside_a_recorder(),
-            _ => Settings { reads_per_device: 2, ahead_bytes: 0, ..Settings::default() },
+            _ => settings(),
         };
         let mut cursor = FollowCursor::new(number, settings);
         let stream = &follower.scan().streams[number];
         let base = (!stream.blocks.is_empty()).then(|| frames::first_index(stream));
         if from > 0
             && let Some(base) = base
-            && let Some(position) = stream.position_of(base.saturating_add_unsigned(from))
         {
-            cursor.skip_to(stream, position);
+            cursor.skip_to(stream, position_of(stream, base, from));
         }
         let skip_damaged = open.skips_damaged();
         Ok(Self { follower, cursor, follow, skip_damaged, base })
@@ -221,6 +229,8 @@ mod tests {
             }
             assert_eq!((next, bytes), (300, laid.bytes[0][begin as usize * 512..].to_vec()));
         }
+        let mut behind = Blocks::open(&open, "a", 300, true).unwrap();
+        assert_eq!(behind.next(&never).unwrap(), Next::End);
         let error = Blocks::open(&open, "b", 0, false).unwrap_err();
         assert!(error.to_string().contains("no stream `b`"), "{error}");
     }

@@ -53,8 +53,8 @@ impl StreamView<'_> {
         Ok(first.saturating_add_unsigned(frames.start)..first.saturating_add_unsigned(frames.end))
     }
 
-    /// Reads frames into memory of exactly their length, and says of each whether it was received, if `valid` is given. Fill is read as it is
-    /// stored. Frames that no block holds, and those of skipped damage, become zeros.
+    /// Reads frames into memory of exactly their length, and says of each whether it was received, if `valid` is given.
+    /// Fill is read as it is stored. Frames that no block holds, and those of skipped damage, become zeros.
     ///
     /// # Panics
     ///

@@ -10,8 +10,8 @@
 //! This is what a program needs to compute with a recording that does not fit into memory; the Python package is its
 //! first user (`docs/decisions/0042-python.md`). It reads no file itself: blocks come from
 //! [`StoredStream::read`](fullbore_store::reader::StoredStream::read), checked and read ahead, and their samples through
-//! the decoders of [`fullbore_formats::samples`]. Memory beyond the result is the read-ahead: [`AHEAD_BLOCKS`] blocks for
-//! each device at most.
+//! the decoders of [`fullbore_formats::samples`]. Memory beyond the result is the read-ahead: at most five blocks for
+//! each device: two that are read, two on loan, and one between them.
 //!
 //! Data that cannot be read is an error, unless the scan was opened to skip it. Then it counts as not received.
 
@@ -25,6 +25,6 @@ mod times;
 
 pub use self::blocks::{Block, Blocks, Next};
 pub use self::error::{ErrorKind, ReadError};
-pub use self::place::{Place, session_of};
+pub use self::place::Place;
 pub use self::samples::{Line, Samples};
-pub use self::scan::{AHEAD_BLOCKS, OpenScan, StreamView};
+pub use self::scan::{OpenScan, StreamView};

@@ -109,11 +109,6 @@ fn directory_of(root: &Path, scan: &ScanName) -> Option<PathBuf> {
     names.find(is_of_scan).map(|name| root.join(name))
 }
 
-/// The session of a scan's name, as listed in a catalogue.
-pub fn session_of(name: &str) -> &str {
-    name.split_once('_').map_or(name, |(session, _)| session)
-}
-
 #[cfg(test)]
 mod tests {
     use fullbore_store::testing::{Store, StreamPlan};

@@ -15,11 +15,13 @@ use fullbore_transfer::objects::{Address, Bucket};
 
 use crate::error::ReadError;
 
-/// The most blocks in memory while a range is read from one disk: two that are read, two on loan, and one between them.
-pub const AHEAD_BLOCKS: usize = 5;
-
 /// Time during which a request to an object store that failed is repeated.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How a range is read: two blocks of each device at a time, and no more ahead.
+pub(crate) fn settings() -> Settings {
+    Settings { reads_per_device: 2, ahead_bytes: 0, ..Settings::default() }
+}
 
 /// Takes a block.
 pub(crate) type Take<'a> = dyn FnMut(&BlockLocation, &[u8]) -> Result<(), ReadError> + 'a;
@@ -50,13 +52,27 @@ pub struct StreamView<'a> {
 impl OpenScan {
     /// Opens a scan. Waits while it is being sealed.
     pub fn open(roots: &[PathBuf], name: &ScanName, skip_damaged: bool) -> Result<Self, ReadError> {
+        let opened = Self::open_while(roots, name, skip_damaged, &|| true)?;
+        Ok(opened.expect("it is wanted all the time"))
+    }
+
+    /// Opens a scan. While it is being sealed, asks ten times a second whether it is still wanted; `None` if it is not.
+    pub fn open_while(
+        roots: &[PathBuf],
+        name: &ScanName,
+        skip_damaged: bool,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<Option<Self>, ReadError> {
         let mut follower = Follower::open(roots, name)?;
         let never = StopHandle::default();
         while follower.status() == FollowState::Sealing && follower.wait(&never) {
+            if !is_wanted() {
+                return Ok(None);
+            }
             follower.look()?;
         }
         let origin = Origin::Store(roots.to_vec(), Box::new(follower.into_scan()));
-        Ok(Self { origin, skip_damaged })
+        Ok(Some(Self { origin, skip_damaged }))
     }
 
     /// Opens a copy in an object store by its address: its index is fetched, and blocks are read by ranges.
@@ -149,7 +165,7 @@ impl<'a> StreamView<'a> {
         if let Origin::Copy(remote) = &self.open.origin {
             return self.read_copy(remote, positions, take);
         }
-        let settings = Settings { reads_per_device: 2, ahead_bytes: 0, ..Settings::default() };
+        let settings = settings();
         let start = |source| ReadError::Start { stream: self.name(), source };
         for item in self.stream.read(positions, settings).map_err(start)? {
             match item {

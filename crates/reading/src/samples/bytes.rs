@@ -2,11 +2,13 @@
 
 use std::ops::Range;
 
+use super::rows::Unit;
+
 /// Cuts a stream of bytes into whole samples.
 #[derive(Debug)]
 pub struct Joiner {
     sample_bits: u64,
-    /// The fewest bytes that are whole samples: 3 for samples of 6 bits.
+    /// The fewest bytes that are whole samples.
     unit: u64,
     /// The start of a unit, whose rest is in the next block.
     carried: Vec<u8>,
@@ -18,7 +20,7 @@ impl Joiner {
     /// Samples of this many bits.
     pub fn new(sample_bits: u64) -> Self {
         let sample_bits = sample_bits.max(1);
-        let unit = sample_bits >> sample_bits.trailing_zeros().min(3);
+        let unit = Unit::new(sample_bits).bytes as u64;
         Self { sample_bits, unit, carried: Vec::new(), next: 0 }
     }
 

@@ -80,9 +80,8 @@ impl Samples {
             return Err(ReadError::Untimed { stream: stream.name(), what: "samples" });
         };
         let (above, below) = rate.ratio();
-        let ns = i128::from(time.since(start).max(0));
-        let below = i128::from(below) * 1_000_000_000;
-        let row = (ns * i128::from(above) + below - 1) / below;
+        let ns = u128::from(time.since(start).max(0).unsigned_abs());
+        let row = (ns * u128::from(above)).div_ceil(u128::from(below) * 1_000_000_000);
         Ok(u64::try_from(row).unwrap_or(u64::MAX).min(self.count))
     }
 
@@ -133,14 +132,13 @@ impl Samples {
         range: Range<u64>,
         rows: &mut Rows<'_, T>,
     ) -> Result<(), ReadError> {
-        let Places::Framed { frames, codec, anchor, .. } = &self.places else { return Ok(()) };
+        let Places::Framed { frames, codec, .. } = &self.places else { return Ok(()) };
         let (mut frames, bits) = (frames.clone(), self.layout.sample_bits().max(1));
         let stored = stream.stream();
         let (positions, wanted) = self.blocks_of(stream, &range);
         stream.read_blocks(positions, &wanted, &mut |location, bytes| {
             for frame in stored.frames(&location.block, bytes) {
-                // The anchor has its place already.
-                if !wanted.contains(&frame.index) && frame.index != *anchor {
+                if !wanted.contains(&frame.index) {
                     continue;
                 }
                 let placed = frames.place(frame.bytes, frame.fill, Some(*codec));

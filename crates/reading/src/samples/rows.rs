@@ -7,6 +7,9 @@ use fullbore_formats::samples::decode::{Decoder, DoesNotFit, Output};
 
 use super::Line;
 
+/// Bytes that are decoded before their values go to their columns. The values stay in the cache.
+const PIECE_BYTES: usize = 8 << 10;
+
 /// Memory of a result.
 pub struct Rows<'a, T> {
     values: &'a mut [T],
@@ -20,9 +23,28 @@ pub struct Rows<'a, T> {
     channels: usize,
     threads: Vec<Thread>,
     decoder: Decoder<T>,
+    unit: Unit,
     /// True if the payload of the only thread is the rows as they are wanted.
     dense: bool,
     scratch: Vec<T>,
+}
+
+/// The fewest bytes that are whole samples: 3 for samples of 6 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unit {
+    /// Its bytes.
+    pub bytes: usize,
+    /// The samples in them.
+    pub samples: usize,
+}
+
+impl Unit {
+    /// The unit of samples of this many bits.
+    pub fn new(sample_bits: u64) -> Self {
+        let bits = sample_bits.max(1);
+        let shared = bits.trailing_zeros().min(3);
+        Self { bytes: (bits >> shared) as usize, samples: 8 >> shared }
+    }
 }
 
 /// The columns of a thread.
@@ -73,15 +95,26 @@ impl<'a, T: Output> Rows<'a, T> {
         }
         let in_order = lines.iter().enumerate().all(|(column, line)| column == line.channel);
         let dense = threads.len() == 1 && in_order && width == channels;
-        let scratch = Vec::new();
-        Ok(Self { values, valid, range, width, parts, channels, threads, decoder, dense, scratch })
+        let (scratch, unit) = (Vec::new(), Unit::new(layout.sample_bits()));
+        Ok(Self {
+            values,
+            valid,
+            range,
+            width,
+            parts,
+            channels,
+            threads,
+            decoder,
+            unit,
+            dense,
+            scratch,
+        })
     }
 
-    /// Decodes a payload of a thread whose first sample has this number.
+    /// Decodes a payload of a thread whose first sample has this number. Bytes that are no whole unit are left out.
     pub fn put(&mut self, thread: u16, sample: u64, payload: &[u8]) {
         let Some(at) = self.threads.iter().position(|it| it.number == thread) else { return };
-        let of_sample = self.channels * self.parts;
-        let samples = self.decoder.values_in(payload.len()) / of_sample.max(1);
+        let samples = payload.len() / self.unit.bytes * self.unit.samples;
         let from = sample.max(self.range.start);
         let to = sample.saturating_add(samples as u64).min(self.range.end);
         if from >= to {
@@ -89,25 +122,48 @@ impl<'a, T: Output> Rows<'a, T> {
         }
         self.fill_to(at, from);
         self.threads[at].next = self.threads[at].next.max(to);
-        let row = (from - self.range.start) as usize;
-        let (skip, count) = ((from - sample) as usize, (to - from) as usize);
-        if self.dense && count == samples {
-            let values = &mut self.values[row * of_sample..(row + count) * of_sample];
-            self.decoder.decode(payload, values);
-        } else {
-            let values = self.decoder.values_in(payload.len());
-            self.scratch.resize(values, T::default());
-            self.decoder.decode(payload, &mut self.scratch);
-            let part = skip * of_sample..(skip + count) * of_sample;
-            scatter(
-                &self.scratch[part],
-                (self.channels, self.parts),
-                &self.threads[at].columns,
-                &mut self.values[row * self.width * self.parts..],
-                self.width,
-            );
+        let mut next = from;
+        while next < to {
+            let place = (next - sample) as usize;
+            let (unit, skip) = (place / self.unit.samples, place % self.unit.samples);
+            let bytes = &payload[unit * self.unit.bytes..];
+            let row = (next - self.range.start) as usize;
+            next += self.decode_some(at, row, bytes, skip, (to - next) as usize) as u64;
         }
         self.mark(at, from..to, true);
+    }
+
+    /// Decodes samples of a thread from a row on: the first ones of these bytes, except those to skip. Returns how many.
+    fn decode_some(
+        &mut self,
+        at: usize,
+        row: usize,
+        bytes: &[u8],
+        skip: usize,
+        wanted: usize,
+    ) -> usize {
+        let Unit { bytes: unit_bytes, samples } = self.unit;
+        let (of_sample, of_row) = (self.channels * self.parts, self.width * self.parts);
+        if self.dense && skip == 0 && wanted >= samples {
+            let units = wanted / samples;
+            let count = units * samples;
+            let values = &mut self.values[row * of_row..(row + count) * of_row];
+            self.decoder.decode(&bytes[..units * unit_bytes], values);
+            return count;
+        }
+        let most = if self.dense { 1 } else { (PIECE_BYTES / unit_bytes).max(1) };
+        let units = (skip + wanted).div_ceil(samples).min(most);
+        let count = (units * samples - skip).min(wanted);
+        self.scratch.resize(units * samples * of_sample, T::default());
+        self.decoder.decode(&bytes[..units * unit_bytes], &mut self.scratch);
+        scatter(
+            &self.scratch[skip * of_sample..(skip + count) * of_sample],
+            (self.channels, self.parts),
+            &self.threads[at].columns,
+            &mut self.values[row * of_row..],
+            self.width,
+        );
+        count
     }
 
     /// Makes the rows of a thread absent from its next one up to another.
@@ -215,7 +271,35 @@ mod tests {
         rows.put(0, 3, &[5, 6]);
         rows.finish();
         assert_eq!(values, [3, 4, 0, 0, 5, 6, 0, 0]);
+        // Eight samples in a byte: the ends are in the middle of bytes.
+        let layout = self::layout("ro1", 1);
+        for (from, to) in [(0, 64), (3, 61), (5, 7), (8, 16), (9, 17), (60, 64)] {
+            let mut values = vec![9i8; (to - from) as usize];
+            let mut rows = Rows::new(&layout, &[line(0, 0)], from..to, &mut values, None).unwrap();
+            let payload: Vec<u8> = (0..8).map(|it| 1 << it).collect();
+            rows.put(0, 0, &payload);
+            rows.finish();
+            let expected: Vec<i8> = (from..to).map(|it| if it % 9 == 0 { 1 } else { -1 }).collect();
+            assert_eq!(values, expected, "{from} to {to}");
+        }
         let refused = Rows::<i8>::new(&self::layout("ri16_le", 1), &[], 0..0, &mut [], None);
         assert!(refused.is_err());
+    }
+    #[test]
+    fn long_payloads_go_to_their_columns_piece_by_piece() {
+        let layout = layout("ri8", 3);
+        let payload: Vec<u8> = (0..3 * PIECE_BYTES).map(|it| (it % 101) as u8).collect();
+        let range = 5..PIECE_BYTES as u64 - 7;
+        let count = (range.end - range.start) as usize;
+        let (mut values, mut valid) = (vec![0i16; 2 * count], vec![false; 2 * count]);
+        let lines = [line(0, 2), line(0, 0)];
+        let mut rows = Rows::new(&layout, &lines, range.clone(), &mut values, Some(&mut valid));
+        rows.as_mut().unwrap().put(0, 0, &payload);
+        rows.unwrap().finish();
+        for (row, sample) in range.enumerate() {
+            let of = |channel: u64| ((sample * 3 + channel) % 101) as i16;
+            assert_eq!(values[row * 2..][..2], [of(2), of(0)], "{sample}");
+        }
+        assert!(valid.iter().all(|valid| *valid));
     }
 }

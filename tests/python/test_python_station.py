@@ -1,0 +1,203 @@
+"""The Python client of a station: what it says is what the station's store and its REST interface say."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from datetime import datetime, timezone
+from pathlib import Path
+
+import numpy as np
+import package
+import pytest
+import wire
+from fullbore import PATIENCE, free_port
+from station import SECRETS, Station, vdif
+from test_serve_config import Described, UnixConnection
+from test_spectrum import N, RATE, decoded, frames, noise, power, two_bits
+
+fb = package.load()
+
+
+@pytest.fixture
+def served(store, tmp_path):
+    with Station(store, tmp_path / "state") as station:
+        yield station, fb.Station(f"http://127.0.0.1:{station.port}", token=SECRETS["admin"])
+
+
+def options(**more):
+    return {"session": "test", "buffer": "64MiB", **more}
+
+
+def test_a_program_records_marks_and_verifies_through_a_station(served, store):
+    _, station = served
+    port = free_port()
+    states = station.events()
+    assert [it["phase"] for it in next(states)["recordings"]] == []
+    with station.record(vdif(port), scan="one", **options()) as recording:
+        assert recording.phase == "armed" and station.recordings[0].id == recording.id
+        wire.send(wire.run_of_frames(500), port)
+        recording.mark("<on source>")
+        now = datetime.now(timezone.utc)
+        seen = next(it for it in states if any(told["phase"] == "recording" for told in it["recordings"]))
+        assert seen["recordings"][0]["id"] == recording.id
+        assert "test_one" in repr(recording) and "test_one" in station._repr_html_()
+    states.close()
+    assert list(states) == []
+    assert recording.phase == "ended" and recording.state["exit_code"] == 0
+    assert recording.state["finished"][0]["complete"]
+    (listed,) = station.scans()
+    assert listed["name"] == "test_one" and list(station.scans("other")) == []
+    station.mark("test_one", "now", now)
+    marks = {mark["text"]: mark["time"] for mark in station.scan("test_one")["markers"]}
+    assert set(marks) == {"now", "<on source>"} and marks["now"] == f"{now:%Y-%m-%dT%H:%M:%S.%f}000Z"
+    assert station.verify("test_one")["good"]
+    assert fb.open(store / "test_one")[str(port)].account["terms"]["written"] == 500
+    station.protect("test_one")
+    with pytest.raises(fb.StationError, match="protected") as raised:
+        station.remove("test_one")
+    assert raised.value.status == 409 and isinstance(raised.value, fb.Error)
+    station.protect("test_one", False)
+    station.remove("test_one")
+    assert list(station.scans()) == [] and station.status["recordings"][0]["phase"] == "ended"
+
+
+def test_refusals_are_errors_with_the_advice_of_the_station(served, tmp_path):
+    running, station = served
+    (tmp_path / "token").write_text(SECRETS["viewer"] + "\n")
+    viewer = fb.Station(str(station.address), token=tmp_path / "token")
+    assert viewer.status["members"] and viewer.schedules == [] and viewer.inputs is not None
+    for refused, status in [
+        (lambda: viewer.record(vdif(free_port()), scan="a", **options()), 403),
+        (lambda: fb.Station(str(station.address)).status, 401),
+        (lambda: station.scan("../x"), 404),
+        (lambda: station.record("udp://:1?format=vdif&frame=x", scan="a", **options()), 422),
+        (lambda: station.record(vdif(free_port()), scan="a", **options(colour="red")), 400),
+        (lambda: next(station.events(hz=99)), 400),
+        (lambda: next(station.recording("x").spectra("a")), 404),
+    ]:
+        with pytest.raises(fb.StationError) as raised:
+            refused()
+        assert raised.value.status in (status, 400, 422), (raised.value, raised.value.status)
+    with pytest.raises(fb.StationError, match="no answer") as raised:
+        fb.Station(f"http://127.0.0.1:{free_port()}").status
+    assert "fullbore serve" in raised.value.hint and raised.value.status is None
+    for wrong in ("http://host/path", "ftp://host", "http://"):
+        with pytest.raises(ValueError, match="http://HOST:PORT"):
+            fb.Station(wrong)
+
+
+def test_a_socket_of_the_host_needs_no_token(store, tmp_path):
+    with tempfile.TemporaryDirectory(prefix="fullbore-") as place:
+        path = f"{place}/s"
+        with Described(store, tmp_path / "state", f'[listen]\nunix = "{path}"\n', listen=False) as running:
+            running.connect = lambda: UnixConnection(path)
+            for named in (Path(path), path, f"unix:{path}", f"unix://{path}"):
+                assert fb.Station(named).status["version"] == fb.__version__
+            assert next(fb.Station(path).events())["recordings"] == []
+            with pytest.raises(fb.StationError) as raised:
+                next(fb.Station(path).recording("x").spectra("a"))
+            assert raised.value.status in (400, 404)
+
+
+def error_of(feed):
+    with pytest.raises(fb.StationError) as raised:
+        next(feed)
+    return raised.value
+
+
+def test_live_spectra_are_those_of_numpy_on_samples_of_baseband(served, tmp_path):
+    _, station = served
+    sent = frames(two_bits(noise(8.0, 1, seed=5)), 2)
+    (tmp_path / "sent.vdif").write_bytes(b"".join(sent))
+    samples = decoded(tmp_path / "sent.vdif")[:, 0]
+    port = free_port()
+    with station.record(f"udp://127.0.0.1:{port}?format=vdif&fps=250&block=64KiB", scan="one", **options()) as recording:
+        spectra = recording.spectra(str(port), channels=N, rows=25)
+        rows, refused = [], []
+        reader = threading.Thread(target=lambda: rows.append(next(spectra)))
+        reader.start()
+        other = threading.Thread(target=lambda: refused.append(error_of(recording.spectra(str(port), channel=7))))
+        other.start()
+        # The recorder computes when no other thread wants the time, so it may begin late.
+        for begin in range(0, len(sent), 250):
+            wire.send(sent[begin : begin + 250], port, pause=0.0003)
+            reader.join(1 if spectra.stream is None else 0.1)
+        reader.join(PATIENCE)
+        assert rows, "no row came"
+        assert spectra.stream["scan"] == "test_one" and spectra.header["event"] == "header"
+        other.join(PATIENCE)
+        assert "channel" in str(refused[0])
+
+        async def first():
+            async for row in recording.spectra(str(port)):
+                return row
+
+        async def given_up():
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(first(), 0.5)
+
+        asyncio.run(given_up())
+    assert all(row.thread == 0 for row in spectra)
+    (row,) = rows
+    offset = round(int(row.time - np.datetime64("2026-07-01T00:16:40", "ns")) * RATE / 1e9)
+    mine = samples[offset:][: row.transforms * 2 * N]
+    assert np.allclose(row.frequency, np.arange(N) / (2 * N) * RATE) and row.in_hertz and not row.complex
+    expected = 10 * np.log10(power(mine) / 3.316505**2)
+    assert np.all(np.abs(row.power - expected) < 0.5)
+    assert np.allclose(row.states.sum(), 1, atol=1e-5) and np.allclose(row.gaussian, [0.163, 0.337, 0.337, 0.163], atol=5e-4)
+    stored = station.spectrum("test_one", str(port), after=0.5, length=0.1, channels=N)
+    mine = samples[round(0.5 * RATE) :][: stored.transforms * 2 * N]
+    assert np.all(np.abs(stored.power - 10 * np.log10(power(mine) / 3.316505**2)) < 0.5)
+
+
+def test_events_serve_asyncio(served):
+    _, station = served
+    port = free_port()
+
+    async def session():
+        recording = await asyncio.to_thread(lambda: station.record(vdif(port), scan="one", **options()))
+        phases = []
+        async for state in station.events():
+            phase = state["recordings"][0]["phase"] if state["recordings"] else None
+            if phase not in phases:
+                phases.append(phase)
+                if phase == "armed":
+                    await asyncio.to_thread(wire.send, wire.run_of_frames(300), port)
+                elif phase == "recording":
+                    recording.stop()
+                elif phase == "ended":
+                    return phases
+
+    assert asyncio.run(asyncio.wait_for(session(), PATIENCE))[-1] == "ended"
+
+
+def test_a_schedule_is_started_and_cancelled(served):
+    _, station = served
+    scans = "scan,start,duration\nno0001,2031-01-01T18:00:00Z,40s\n"
+    station.schedule("night", scans, vdif(free_port()), session="v1", buffer="64MiB")
+    assert [it["name"] for it in station.schedules] == ["night"]
+    station.cancel("night")
+    for recording in station.recordings:
+        assert recording.wait(PATIENCE)["phase"] == "ended"
+    assert "cancelled" in str(station.schedules) or station.schedules == []
+
+
+def test_without_websockets_the_error_names_the_extra(tmp_path):
+    program = """
+import sys
+sys.modules["websockets"] = None
+sys.modules["websockets.exceptions"] = None
+import fullbore
+from fullbore._spectra import Spectra
+from fullbore._http import Address
+try:
+    next(Spectra(Address("http://127.0.0.1:1", None, None), "/"))
+except fullbore.Error as error:
+    print(error.hint)
+"""
+    env = {**os.environ, "PYTHONPATH": str(package.place())}
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True)
+    assert done.stdout == "pip install 'fullbore[station]'\n", done.stderr
