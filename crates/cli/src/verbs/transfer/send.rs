@@ -17,7 +17,7 @@ use fullbore_transfer::identity;
 use serde::Serialize;
 
 use super::objects::{self, Target};
-use super::{LinkArgs, ProgressLine, carrier, etransfer, is_about_this_scan, transfers};
+use super::{LinkArgs, ProgressLine, etransfer, is_about_this_scan, transfers};
 use crate::hint::explained;
 use crate::output::{self, FOUND, GOOD, Output};
 use crate::store_arg::StoreArg;
@@ -143,7 +143,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         return transfers::add(
             members,
             scans,
-            carrier::of_destination(&args.destination),
+            args.destination.queued(),
             wishes,
             output,
         );
