@@ -9,6 +9,7 @@ use anyhow::Context;
 use clap::Args as ClapArgs;
 use fullbore_daemon::config::DEFAULT_ADDRESS;
 use fullbore_daemon::station_file::{self, Fault, StationFile, Summary};
+use fullbore_daemon::transfers::Listening;
 use fullbore_daemon::{Config, Ready, Told, vsi};
 use fullbore_linux::stop_handle::StopHandle;
 use fullbore_recording::store;
@@ -101,6 +102,8 @@ struct ServeJson<'a> {
     problems: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
     vsi: Option<SocketAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    receive: Option<&'a Listening>,
 }
 
 #[derive(Serialize)]
@@ -261,10 +264,12 @@ fn tell(told: &Told, output: Output) {
 }
 
 fn tell_ready(ready: &Ready, output: Output) {
-    let Ready { address, urls, login_url, fingerprint, found, state, problems, vsi } = ready;
+    let Ready { address, urls, login_url, fingerprint, found, state, problems, vsi, receive } = ready;
     let (login, fingerprint) = (login_url.as_deref(), fingerprint.as_deref());
     let (event, address, found, vsi) = ("serving", *address, *found, *vsi);
-    let told = ServeJson { event, address, urls, login, fingerprint, found, state, problems, vsi };
+    let receive = receive.as_ref();
+    let told =
+        ServeJson { event, address, urls, login, fingerprint, found, state, problems, vsi, receive };
     if output.event(&told) {
         return;
     }
@@ -277,6 +282,8 @@ fn tell_ready(ready: &Ready, output: Output) {
     let shown = |it: &str| format!("SHA-256 of the certificate: {it}\n");
     text += &fingerprint.map(shown).unwrap_or_default();
     text += &vsi.map(|address| format!("VSI-S on {address}\n")).unwrap_or_default();
+    let shown = |it: &Listening| format!("transfers at {}, key {}\n", it.address, it.key);
+    text += &receive.map(shown).unwrap_or_default();
     output::print_on(&text);
     problems.iter().for_each(|problem| output::complain(None, problem));
 }
