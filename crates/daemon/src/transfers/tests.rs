@@ -87,7 +87,8 @@ fn a_queue_that_others_can_read_is_a_problem_and_no_end() {
 
 #[test]
 fn an_address_in_use_is_refused_with_advice() {
-    let (one, other) = (Site::new().transfers(), Site::new().transfers());
+    let sites = [Site::new(), Site::new()];
+    let [one, other] = sites.each_ref().map(Site::transfers);
     let idle = QueueOptions { run: false, ..QueueOptions::default() };
     let running = one.start(Some(&here()), &idle).unwrap();
     let listen = running.listening.as_ref().unwrap().address;
