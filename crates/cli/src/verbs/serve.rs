@@ -264,12 +264,23 @@ fn tell(told: &Told, output: Output) {
 }
 
 fn tell_ready(ready: &Ready, output: Output) {
-    let Ready { address, urls, login_url, fingerprint, found, state, problems, vsi, receive } = ready;
+    let Ready { address, urls, login_url, fingerprint, found, state, problems, vsi, receive } =
+        ready;
     let (login, fingerprint) = (login_url.as_deref(), fingerprint.as_deref());
     let (event, address, found, vsi) = ("serving", *address, *found, *vsi);
     let receive = receive.as_ref();
-    let told =
-        ServeJson { event, address, urls, login, fingerprint, found, state, problems, vsi, receive };
+    let told = ServeJson {
+        event,
+        address,
+        urls,
+        login,
+        fingerprint,
+        found,
+        state,
+        problems,
+        vsi,
+        receive,
+    };
     if output.event(&told) {
         return;
     }

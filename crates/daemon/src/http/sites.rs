@@ -100,8 +100,10 @@ pub(super) async fn invite(
     let transfers = station.transfers()?.clone();
     let address = address.or_else(|| transfers.address().map(str::to_owned));
     let address = address.ok_or_else(|| {
-        Problem::bad_request("address: the address by which other sites reach this one is not known")
-            .advise("give `address`, or write it into [receive] of the file")
+        Problem::bad_request(
+            "address: the address by which other sites reach this one is not known",
+        )
+        .advise("give `address`, or write it into [receive] of the file")
     })?;
     let lifetime = lifetime.as_deref().map_or(Ok(LIFETIME), of_text)?;
     let may = Permissions { send: send.unwrap_or(!fetch), fetch };

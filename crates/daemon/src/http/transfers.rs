@@ -136,7 +136,9 @@ pub(super) async fn add(
     Json(request): Json<TransferRequest>,
 ) -> Result<(StatusCode, Json<Vec<Added>>), Problem> {
     if !(1..=MOST_NAMES).contains(&request.scans.len()) {
-        return Err(Problem::bad_request(format!("scans: name 1 to {MOST_NAMES} scans or sessions")));
+        return Err(Problem::bad_request(format!(
+            "scans: name 1 to {MOST_NAMES} scans or sessions"
+        )));
     }
     let target = target(&request.to, &who.identity)?;
     let wishes = wishes(request.priority, request.rate.as_deref(), request.window.as_deref())?;
@@ -190,10 +192,15 @@ fn target(text: &str, who: &Identity) -> Result<Target, Problem> {
     let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
     if scheme != "fullbore" && !OBJECT_STORES.contains(&scheme) {
         let why = format!("to: a request cannot name a destination of {scheme}://");
-        return Err(Problem::bad_request(why).advise("`fullbore transfers add` can, on the station"));
+        return Err(
+            Problem::bad_request(why).advise("`fullbore transfers add` can, on the station")
+        );
     }
     if target.secret.is_some() && who.role < Role::Admin {
-        let why = format!("to: an invitation makes a site known, which needs an admin; {} is none", who.name);
+        let why = format!(
+            "to: an invitation makes a site known, which needs an admin; {} is none",
+            who.name
+        );
         return Err(Problem::new(StatusCode::FORBIDDEN, why));
     }
     Ok(target)
@@ -497,10 +504,14 @@ mod tests {
 
     #[test]
     fn a_request_names_sites_and_object_stores_and_nothing_of_this_host() {
-        for right in ["fullbore://far", "fullbore://192.0.2.1:4781", "s3://bucket/prefix", "gs://bucket"] {
+        for right in
+            ["fullbore://far", "fullbore://192.0.2.1:4781", "s3://bucket/prefix", "gs://bucket"]
+        {
             target(right, &who(Role::Operator)).unwrap();
         }
-        for wrong in ["file:///etc", "http://127.0.0.1/x", "https://x.example/y", "far", "", "tcp://a:1"] {
+        for wrong in
+            ["file:///etc", "http://127.0.0.1/x", "https://x.example/y", "far", "", "tcp://a:1"]
+        {
             let problem = target(wrong, &who(Role::Admin)).unwrap_err();
             assert!(problem.status == 400 && problem.detail.starts_with("to: "), "{problem:?}");
         }

@@ -20,7 +20,8 @@ const LONGEST_CONGESTION: usize = 15;
 pub(super) fn receive(keys: &Keys<'_>) -> Option<ReceiveOptions> {
     let keys = keys.table("receive", "[receive]")?;
     keys.needs("listen");
-    let how = "write an IP address of this host, with or without a port: \"0.0.0.0\", \"[::]:4780\"";
+    let how =
+        "write an IP address of this host, with or without a port: \"0.0.0.0\", \"[::]:4780\"";
     let listen = keys.parsed("listen", how, address);
     let how = "write HOST or HOST:PORT, as other sites reach this one";
     let name = keys.parsed("address", how, |text| {
@@ -69,8 +70,11 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 /// How the transfers of a table use their link.
 fn link(keys: &Keys<'_>) -> LinkOptions {
     let limit = keys.parsed("rate", "write it with its unit: \"2Gbit/s\"", rate);
-    let window =
-        keys.parsed("window", "write the times of day in UTC: \"22:00-06:00\"", str::parse::<Window>);
+    let window = keys.parsed(
+        "window",
+        "write the times of day in UTC: \"22:00-06:00\"",
+        str::parse::<Window>,
+    );
     let congestion = keys.parsed("congestion", "write \"bbr\" or \"cubic\"", |text| {
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
         match (1..=LONGEST_CONGESTION).contains(&text.len()) && text.chars().all(plain) {

@@ -238,7 +238,10 @@ fn what_needs_a_restart_is_named() {
     assert_eq!(before.needs_restart(&after), ["[listen] http, https, unix"]);
     assert!(before.needs_restart(&before).is_empty());
     let changed = whole().replace("2Gbit/s", "3Gbit/s").replace("parallel = 3", "parallel = 4");
-    assert_eq!(before.needs_restart(&parse(&place, &changed).unwrap()), ["[receive]", "[transfers]"]);
+    assert_eq!(
+        before.needs_restart(&parse(&place, &changed).unwrap()),
+        ["[receive]", "[transfers]"]
+    );
 }
 
 #[test]

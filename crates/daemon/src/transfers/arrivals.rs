@@ -257,7 +257,10 @@ mod tests {
 
     fn receiving(bytes: u64) -> ServerEvent {
         let scan: ScanName = "r1_a".parse().unwrap();
-        ServerEvent::Receiving { peer: "far".into(), state: Receiving { scan, bytes, expected: 1000 } }
+        ServerEvent::Receiving {
+            peer: "far".into(),
+            state: Receiving { scan, bytes, expected: 1000 },
+        }
     }
 
     fn listening() -> Arrivals {
@@ -299,8 +302,11 @@ mod tests {
         for bytes in [200, 50, 80] {
             arrivals.take(&receiving(bytes), now);
         }
-        let failed =
-            ServerEvent::Failed { peer: "far".into(), scan: "r1_a".parse().ok(), why: "cut".into() };
+        let failed = ServerEvent::Failed {
+            peer: "far".into(),
+            scan: "r1_a".parse().ok(),
+            why: "cut".into(),
+        };
         arrivals.take(&failed, now);
         let state = arrivals.state().unwrap();
         assert_eq!((state.counts.received_bytes, state.counts.failed), (280, 1));
@@ -317,7 +323,9 @@ mod tests {
         }
         let events = arrivals.events();
         assert_eq!(events.len(), MOST_EVENTS);
-        assert!(matches!(&events[MOST_EVENTS - 1].event, ListenerEvent::Refused { why, .. } if why == "299"));
+        assert!(
+            matches!(&events[MOST_EVENTS - 1].event, ListenerEvent::Refused { why, .. } if why == "299")
+        );
         assert_eq!(arrivals.state().unwrap().counts.refused, 300);
     }
 

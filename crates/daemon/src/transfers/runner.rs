@@ -51,8 +51,7 @@ fn run(transfers: &Transfers, options: &QueueOptions, stop: &StopHandle) -> Resu
         return Ok(());
     }
     transfers.set_problem(None);
-    let fullbore =
-        ToFullbore { config: transfers.0.keys.clone(), link: options.link.settings() };
+    let fullbore = ToFullbore { config: transfers.0.keys.clone(), link: options.link.settings() };
     let slots = Slots { all: options.parallel, per_destination: options.per_destination };
     let settings = RunnerSettings { slots, once: false };
     let governor = Governor::start_on(options.link.limits(), transfers.store());

@@ -146,7 +146,7 @@ pub(crate) mod tests {
             rule: None,
             store: Vec::new(),
             added: Tai::from_unix_ns(0),
-            ended: Some(Tai::from_unix_ns(id as i64)),
+            ended: Some(Tai::from_unix_ns(id.into())),
         }
     }
 
@@ -160,7 +160,10 @@ pub(crate) mod tests {
         assert_eq!(state.queue.len(), MOST_SHOWN);
         assert_eq!((state.queue[0].id, state.queue[1].id, state.queue[20].id), (200, 99, 80));
         assert_eq!(state.queue[21].state, Queued);
-        assert_eq!((state.counts[&Failed], state.counts[&Done], state.counts[&Queued]), (100, 1, 100));
+        assert_eq!(
+            (state.counts[&Failed], state.counts[&Done], state.counts[&Queued]),
+            (100, 1, 100)
+        );
         let json = serde_json::to_value(&state).unwrap();
         assert_eq!(json["counts"]["running"], 1);
     }
@@ -175,7 +178,10 @@ pub(crate) mod tests {
         let outside = Reason::OutsideWindow.to_string();
         assert_eq!(held(JobState::Running, Some(&outside)), Some("window"));
         assert_eq!(held(JobState::Waiting, Some("outside window 22:00-06:00 UTC")), Some("window"));
-        assert_eq!(held(JobState::Waiting, Some("no route; next attempt in 3 s")), Some("destination"));
+        assert_eq!(
+            held(JobState::Waiting, Some("no route; next attempt in 3 s")),
+            Some("destination")
+        );
         assert_eq!(held(JobState::Queued, Some("no runner runs")), Some("runner"));
         assert_eq!(held(JobState::Queued, None), Some("turn"));
         assert_eq!(held(JobState::Running, None), None);

@@ -100,7 +100,8 @@ mod tests {
         let to = |text| target(text).map(|it| (it.to, it.secret));
         assert_eq!(to("fullbore://Far").unwrap(), ("fullbore://far:4780".to_owned(), None));
         assert_eq!(to("s3://bucket/prefix").unwrap(), ("s3://bucket/prefix".to_owned(), None));
-        for wrong in ["far", "ftp://far", "etransfer://far/data/", "fullbore://", "fullbore://a b"] {
+        for wrong in ["far", "ftp://far", "etransfer://far/data/", "fullbore://", "fullbore://a b"]
+        {
             to(wrong).unwrap_err();
         }
     }

@@ -7,9 +7,7 @@ use std::time::Duration;
 use clap::{Args as Arguments, Subcommand};
 use fullbore_core::hint;
 use fullbore_linux::clock::Clock;
-use fullbore_recording::transfers::answers::{
-    InvitationAnswer, OpenAnswer, PeerAnswer, Sites,
-};
+use fullbore_recording::transfers::answers::{InvitationAnswer, OpenAnswer, PeerAnswer, Sites};
 use fullbore_transfer::channel::LinkSettings;
 use fullbore_transfer::connect::{Client, ClientSettings};
 use fullbore_transfer::governor::Limits;
@@ -128,15 +126,15 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
             let accepted = client.and_then(|client| client.accept(name.as_deref()));
             match accepted {
                 Ok(peer) => {
-                    output.tell(&PeerAnswer::from(&peer), || format!("{} is known\n", peer.name))?;
+                    output
+                        .tell(&PeerAnswer::from(&peer), || format!("{} is known\n", peer.name))?;
                 }
                 Err(error) => return Ok(refused(&error)),
             }
         }
         PeersVerb::Rename { from, to } => match identity::rename(&directory, &from, &to) {
-            Ok(peer) => {
-                output.tell(&PeerAnswer::from(&peer), || format!("{from} is now {}\n", peer.name))?
-            }
+            Ok(peer) => output
+                .tell(&PeerAnswer::from(&peer), || format!("{from} is now {}\n", peer.name))?,
             Err(error) => return Ok(refused(&error)),
         },
         PeersVerb::Rm { name } => {
@@ -148,7 +146,8 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
                 Ok(peer) => peer,
                 Err(error) => return Ok(refused(&error)),
             };
-            output.tell(&PeerAnswer::from(&removed), || format!("{} is forgotten\n", removed.name))?;
+            output
+                .tell(&PeerAnswer::from(&removed), || format!("{} is forgotten\n", removed.name))?;
         }
         PeersVerb::Key => output.tell(&key.to_string(), || format!("{key}\n"))?,
     }

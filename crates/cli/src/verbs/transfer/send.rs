@@ -140,13 +140,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
             "the queue has no transfers by etransfer: send without --queue"
         );
         let wishes = args.link.wishes(args.priority.unwrap_or(0));
-        return transfers::add(
-            members,
-            scans,
-            args.destination.queued(),
-            wishes,
-            output,
-        );
+        return transfers::add(members, scans, args.destination.queued(), wishes, output);
     }
     let destination = match args.destination {
         Target::Objects(address) => {
