@@ -40,12 +40,15 @@ use crate::store_arg::StoreArg;
 ///   curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:8480/api/v1/status
 ///
 /// A file describes a whole station: members, named inputs, listeners with TLS, tokens and users,
-/// limits, schedules and alerts. --check tells everything that is wrong in it:
+/// limits, schedules, alerts and transfers. --check tells everything that is wrong in it:
 ///
 ///   fullbore serve --config station.toml --check
 ///   fullbore serve --config station.toml
 ///
 /// SIGHUP reads the file again. What counts only after a restart (members, listeners) is named.
+///
+/// The station runs the queue of transfers of its user, as `fullbore transfers run` does. With
+/// [receive] in its file, it takes scans from other sites, as `fullbore receive` does.
 ///
 /// An address that other hosts reach has TLS, and needs tokens. Without a certificate in the file,
 /// one that signs itself is made, and its fingerprint is printed.

@@ -1,11 +1,12 @@
 //! Metrics of transfers.
 
+use fullbore_recording::transfers::arrivals::ReceiveCounts;
 use fullbore_transfer::queue::job::JobState;
 use fullbore_transfer::queue::listing::Row;
 
 use super::metrics::{head, line};
 use crate::transfers::TransferState;
-use crate::transfers::state::{ReceiveCounts, held_by};
+use crate::transfers::state::held_by;
 
 type OfRow = (&'static str, &'static str, fn(&Row) -> Option<f64>);
 

@@ -11,6 +11,7 @@ use axum::{Extension, Json};
 use fullbore_core::name::ScanName;
 use fullbore_core::units::ByteRate;
 use fullbore_recording::transfers::answers::{Added, Changed, RuleAnswer};
+use fullbore_recording::transfers::arrivals::{ReceiveState, Timed};
 use fullbore_recording::transfers::{carrier, rate};
 use fullbore_transfer::governor::Window;
 use fullbore_transfer::queue::QueueError;
@@ -458,9 +459,9 @@ pub(super) async fn remove_rule(
 #[derive(Debug, Serialize)]
 struct Incoming {
     /// What it does. Null if there is no listener.
-    receive: Option<crate::transfers::state::ReceiveState>,
+    receive: Option<ReceiveState>,
     /// What it told, as `fullbore receive --json`, each with its time: the newest last.
-    events: Vec<crate::transfers::state::Timed>,
+    events: Vec<Timed>,
 }
 
 /// Show the listener for transfers: what other sites send and fetch now, and the last 100 events.

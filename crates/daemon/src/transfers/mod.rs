@@ -13,7 +13,6 @@
 //! the daemon's user, so the command line sees the same one (`docs/decisions/0044-the-queue-of-the-station.md`). A daemon
 //! that dies leaves nothing to repair: the next one begins with the same folder, and each destination says what it has.
 
-mod arrivals;
 mod listener;
 mod runner;
 pub mod state;
@@ -30,6 +29,8 @@ use fullbore_core::hint::Hint;
 use fullbore_linux::clock::Clock;
 use fullbore_linux::stop_handle::StopHandle;
 use fullbore_recording::transfers::answers::{InvitationAnswer, OpenAnswer, PeerAnswer, Sites};
+use fullbore_recording::transfers::arrivals::Arrivals;
+pub use fullbore_recording::transfers::arrivals::Listening;
 use fullbore_transfer::channel::LinkSettings;
 use fullbore_transfer::error::TransferError;
 use fullbore_transfer::governor::{Limits, Window};
@@ -37,9 +38,7 @@ use fullbore_transfer::identity::{
     self, Identity, IdentityError, Peers, Permissions, open_invitations,
 };
 use fullbore_transfer::queue::{Queue, QueueError};
-use serde::Serialize;
 
-use self::arrivals::Arrivals;
 pub use self::state::TransferState;
 
 /// How long the daemon waits at its end until transfers have stopped. One that waits for a disk does not hold it up.
@@ -148,15 +147,6 @@ struct Inner {
     /// Why the runner cannot run, if it cannot.
     problem: Mutex<Option<String>>,
     state: Mutex<Arc<TransferState>>,
-}
-
-/// Where the listener listens, and its key.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Listening {
-    /// The address.
-    pub address: SocketAddr,
-    /// The key of this site.
-    pub key: String,
 }
 
 /// The threads of transfers. They end when this is dropped.

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use fullbore_core::hint::with_causes;
 use fullbore_linux::stop_handle::StopHandle;
+use fullbore_recording::transfers::arrivals::ReceiveState;
 use fullbore_transfer::queue::job::JobState;
 use fullbore_transfer::queue::listing::{Listing, Row};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::Transfers;
-pub use super::arrivals::{Arrival, ReceiveCounts, ReceiveState, Timed};
 
 /// Time between two looks at the queue.
 const LOOK: Duration = Duration::from_secs(1);
@@ -42,7 +42,9 @@ pub struct TransferState {
     pub queue: Vec<Row>,
     /// What of the queue cannot be used.
     pub problems: Vec<String>,
-    /// The listener. Null if there is none.
+    /// The listener: its `address`, its `key`, the transfers that are `open`, and counts since it started. Null if there is
+    /// none.
+    #[schema(value_type = Option<Object>)]
     pub receive: Option<ReceiveState>,
 }
 

@@ -8,6 +8,7 @@
 //! ```
 
 pub mod answers;
+pub mod arrivals;
 pub mod carrier;
 pub mod events;
 

@@ -45,6 +45,8 @@ use crate::store_arg::StoreArg;
 /// destinations. A transfer that fails because the other end or the network is away
 /// waits, and is tried again by itself.
 ///
+/// A station (`fullbore serve`) of the same user runs the queue, too.
+///
 /// The queue is a directory of the user: transfers/ in $FULLBORE_STATE, else
 /// fullbore/transfers/ in the user's state directory.
 ///

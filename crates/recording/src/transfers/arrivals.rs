@@ -1,19 +1,18 @@
-//! What the listener told: transfers that run, the last events, and counts since the daemon started.
+//! What a listener told: transfers that run, the last events, and counts since it started.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use fullbore_core::hint::with_causes;
 use fullbore_linux::clock::Clock;
-use fullbore_recording::transfers::events::ListenerEvent;
 use fullbore_time::Tai;
 use fullbore_transfer::error::TransferError;
 use fullbore_transfer::server::ServerEvent;
 use serde::Serialize;
-use utoipa::ToSchema;
 
-use super::Listening;
+use super::events::ListenerEvent;
 
 /// Events that are remembered.
 const MOST_EVENTS: usize = 100;
@@ -24,8 +23,17 @@ const MOST_OPEN: usize = 512;
 /// A rate is measured over at least this time, and the newest measurement counts as much as all before.
 const MEASURED: Duration = Duration::from_millis(500);
 
+/// Where a listener listens, and the key of this site.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Listening {
+    /// The address.
+    pub address: SocketAddr,
+    /// The key.
+    pub key: String,
+}
+
 /// A transfer with another site that began there.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Arrival {
     /// The other site.
     pub peer: String,
@@ -45,8 +53,8 @@ pub struct Arrival {
     pub reason: Option<String>,
 }
 
-/// Counts since the daemon started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+/// Counts since the listener started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ReceiveCounts {
     /// Bytes of blocks that arrived.
     pub received_bytes: u64,
@@ -71,7 +79,7 @@ pub struct Timed {
 }
 
 /// What the listener does.
-#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ReceiveState {
     /// Its address.
     pub address: String,
@@ -81,7 +89,7 @@ pub struct ReceiveState {
     pub problem: Option<String>,
     /// Transfers that run.
     pub open: Vec<Arrival>,
-    /// Counts since the daemon started.
+    /// Counts since it started.
     #[serde(flatten)]
     pub counts: ReceiveCounts,
 }
@@ -110,17 +118,17 @@ struct Measured {
 
 impl Arrivals {
     /// The listener listens.
-    pub(super) fn listens(&self, listening: Listening) {
+    pub fn listens(&self, listening: Listening) {
         self.lock().listening = Some(listening);
     }
 
     /// The listener has ended with an error.
-    pub(super) fn failed(&self, error: &TransferError) {
+    pub fn failed(&self, error: &TransferError) {
         self.lock().problem = Some(with_causes(error));
     }
 
     /// Takes an event.
-    pub(super) fn take(&self, event: &ServerEvent, now: Instant) {
+    pub fn take(&self, event: &ServerEvent, now: Instant) {
         let mut told = self.lock();
         match event {
             ServerEvent::Receiving { peer, state } => {
