@@ -2,18 +2,19 @@
 
 import json
 import os
-import time
+import socket
 
-from fullbore import BINARY, FOUND, PATIENCE, free_port, generate, run
+from fullbore import REFUSED, free_port, generate, run
 from prometheus_client.openmetrics import parser
 from sites import Relay, Site
 from test_serve_config import Described, wait
 from test_transfer import is_the_same
 
 FPS, FRAME = 4000, 8032
-FRAMES = 1000
+FRAMES = 700
 BYTES = FRAMES * FRAME
-RATE = "80Mbit/s"
+# A scan takes three seconds, and the queue tells its progress once a second.
+RATE = "16Mbit/s"
 TRANSFERS = "/api/v1/transfers"
 
 
@@ -77,7 +78,7 @@ def test_a_session_goes_to_another_station_while_it_is_recorded_and_both_daemons
         near.post("rules", {"sessions": "r*", "to": invitation})
         near.stop(begin(near, "one"))
         begun = begin(near, "two")
-        near.until_sent("r1_one", "running", BYTES // 4)
+        near.until_sent("r1_one", "running", BYTES * 2 // 5)
         (arrival,) = far.ask("GET", "/api/v1/status").json["transfers"]["receive"]["open"]
         assert (arrival["peer"], arrival["scan"], arrival["fetched"]) == ("near", "r1_one", False)
         far.kill()
@@ -86,7 +87,7 @@ def test_a_session_goes_to_another_station_while_it_is_recorded_and_both_daemons
         near.until_sent("r1_one", "done")
         near.stop(begun)
         begun = begin(near, "three")
-        near.until_sent("r1_two", "running", BYTES // 4)
+        near.until_sent("r1_two", "running", BYTES * 2 // 5)
         near.kill()
         near.again()
         near.stop(begun)
@@ -102,7 +103,7 @@ def test_a_session_goes_to_another_station_while_it_is_recorded_and_both_daemons
     for scan in ("r1_one", "r1_two", "r1_three"):
         is_the_same(near.site, far.site, scan)
     # A kill costs a handshake, and the records that were being sent.
-    assert 3 * BYTES < relay.up < 1.02 * 3 * BYTES + 2 * 1_000_000, (relay.up, 3 * BYTES)
+    assert 3 * BYTES < relay.up < 1.02 * 3 * BYTES + 2 * 700_000, (relay.up, 3 * BYTES)
 
 
 def test_the_queue_is_changed_over_rest_and_from_the_command_line(tmp_path):
@@ -132,15 +133,15 @@ def test_the_queue_is_changed_over_rest_and_from_the_command_line(tmp_path):
         assert station.ask("DELETE", one, role="operator").json["scan"] == "r1_one"
         assert station.ask("GET", one).status == 404 and station.transfers() == []
         # A site whose key is not known cannot be sent to. The alert says so.
-        (known,) = [site for site in [station.told["receive"]["address"]]]
-        (failing,) = station.post("", {"scans": ["r1_one"], "to": f"fullbore://{known}"}, role="operator")
+        listener = station.told["receive"]["address"]
+        (failing,) = station.post("", {"scans": ["r1_one"], "to": f"fullbore://{listener}"}, role="operator")
         failed = station.until_sent("r1_one", "failed")
         assert "not known" in failed["last_error"]
         notice = wait(lambda: told.exists() and told.read_text().strip().splitlines(), "the alert")[0]
         assert json.loads(notice)["kind"] == "transfer" and "not known" in notice
         assert station.ask("GET", "/api/v1/status").json["transfers"]["counts"] == {"failed": 1}
         run("transfers", "rm", failing["id"], env=station.env)
-        second = run("transfers", "run", "--once", "--store", station.store, code=2, env=station.env)
+        second = run("transfers", "run", "--once", "--store", station.store, code=REFUSED, env=station.env)
         assert f"process {station.process.pid}" in second.stderr.decode()
         rule = station.post("rules", {"sessions": "x*", "to": "s3://bucket/scans", "window": "22:00-06:00"}, role="operator")
         assert station.ask("GET", f"{TRANSFERS}/rules").json == [rule] and rule["window"] == "22:00-06:00"
@@ -149,8 +150,11 @@ def test_the_queue_is_changed_over_rest_and_from_the_command_line(tmp_path):
         (open_,) = station.ask("GET", f"{TRANSFERS}/sites").json["invitations"]
         assert station.ask("DELETE", f"{TRANSFERS}/invitations/{open_['id']}").status == 204
         assert station.ask("DELETE", f"{TRANSFERS}/invitations/{open_['id']}").status == 404
-        refused = station.ask("GET", f"{TRANSFERS}/incoming").json
-        assert refused["receive"]["refused"] >= 1 and refused["events"][-1]["event"] == "refused"
+        host, port = listener.rsplit(":", 1)
+        socket.create_connection((host, int(port))).close()
+        incoming = lambda: station.ask("GET", f"{TRANSFERS}/incoming", role="viewer").json
+        assert wait(lambda: incoming()["events"], "a refusal")[-1]["event"] == "refused"
+        assert incoming()["receive"]["refused"] >= 1
         for body, why in (
             ({"scans": ["none"], "to": "fullbore://far"}, "no scan or session none"),
             ({"scans": [], "to": "fullbore://far"}, "1 to 1000"),
