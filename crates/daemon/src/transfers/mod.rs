@@ -104,9 +104,6 @@ pub enum Error {
     /// The directory of the queue.
     #[error(transparent)]
     Queue(#[from] QueueError),
-    /// The directory of keys.
-    #[error(transparent)]
-    Identity(#[from] IdentityError),
     /// The listener.
     #[error(transparent)]
     Listener(#[from] TransferError),
@@ -119,7 +116,6 @@ impl Hint for Error {
     fn hint(&self) -> Option<Cow<'static, str>> {
         match self {
             Self::Queue(error) => error.hint(),
-            Self::Identity(error) => error.hint(),
             Self::Listener(TransferError::Listen { .. }) => Some(
                 "does `fullbore receive` use the port? Stop it: the station takes its place".into(),
             ),
@@ -169,7 +165,8 @@ impl Transfers {
             Some(directory) => directory.join("transfers"),
             None => fullbore_transfer::queue::default_directory()?,
         };
-        let keys = identity::default_directory()?;
+        // A service may have a directory for its state alone.
+        let keys = identity::default_directory().unwrap_or_else(|_| queue.with_file_name("keys"));
         Ok(Self::in_folders(members, queue, keys, receive))
     }
 
