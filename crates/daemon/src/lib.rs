@@ -7,6 +7,7 @@
 //!                                  └─────► store, care (lists, markers, protection, removal)
 //!  station_file ──► settings, schedules, alerts ──► webhooks, programs
 //!  the Field System ───► vsi ───► recorder
+//!  other sites ─────────► transfers ─► the store; the queue ─► other sites, object stores
 //! ```
 //!
 //! The daemon never touches a block: it starts recorders, reads what they print, and reads the store as every command
@@ -30,6 +31,7 @@ pub mod settings;
 pub mod station_file;
 pub mod status;
 pub mod systemd;
+pub mod transfers;
 pub mod vsi;
 
 pub use config::Config;

@@ -32,6 +32,7 @@ use crate::station_file::Listen;
 use crate::status;
 use crate::systemd::Manager;
 use crate::systemd::movement::{self, Movement};
+use crate::transfers::{self, Listening, QueueOptions, Transfers};
 use crate::vsi;
 
 /// Time between two looks at the stop handle.
@@ -58,6 +59,8 @@ pub struct Ready {
     pub vsi: Option<SocketAddr>,
     /// Where it listens in the dialect of a Mark6.
     pub mark6: Option<SocketAddr>,
+    /// Where it listens for transfers of other sites, and its key.
+    pub receive: Option<Listening>,
 }
 
 /// The daemon cannot serve.
@@ -129,6 +132,9 @@ pub enum Error {
     /// The port for VSI-S.
     #[error(transparent)]
     Vsi(#[from] vsi::Error),
+    /// Transfers.
+    #[error(transparent)]
+    Transfers(#[from] transfers::Error),
     /// The listener.
     #[error("listening on {address}")]
     Listen {
@@ -160,6 +166,7 @@ impl Hint for Error {
             Self::NoDirectory => "set FULLBORE_STATE to a directory that stays",
             Self::Tokens(_) => "docs/howto/station.md shows such a file",
             Self::Vsi(error) => return error.hint(),
+            Self::Transfers(error) => return error.hint(),
             Self::File { .. }
             | Self::Twice { .. }
             | Self::Member { .. }
@@ -207,9 +214,17 @@ pub fn serve(config: &Config, stop: &StopHandle, mut tell: impl FnMut(&Told)) ->
     let demo = config.demo.as_ref().map(|_| Demo::start(recorders.clone())).transpose();
     let demo = demo.map_err(Error::Start)?;
     let (followed, members) = (recorders.clone(), config.members.clone());
+    let (transfers, exchange) = transfers_of(config)?;
     let (news_of, keeping) = (recorders.clone(), jobs.clone());
-    let news =
-        status::keep(&members, news_of, keeping, schedules.clone(), alerts.clone(), demo.is_some());
+    let news = status::keep(
+        &members,
+        news_of,
+        keeping,
+        schedules.clone(),
+        alerts.clone(),
+        transfers.clone(),
+        demo.is_some(),
+    );
     let news = news.map_err(Error::Start)?;
     let vsi = config.vsi.as_ref();
     let vsi = vsi.map(|it| vsi::Port::open(it, &members, recorders.clone(), &state));
@@ -231,7 +246,8 @@ pub fn serve(config: &Config, stop: &StopHandle, mut tell: impl FnMut(&Told)) ->
         base,
         audit,
     );
-    let station = Arc::new(station.with_demo(demo.as_ref().map(Demo::controls)));
+    let station = station.with_demo(demo.as_ref().map(Demo::controls));
+    let station = Arc::new(station.with_transfers(transfers));
     let login_url = bound.has_web().then(|| station.login_url()).transpose();
     let mut login_url = login_url.map_err(Error::Start)?;
     if demo.is_some() {
@@ -247,6 +263,7 @@ pub fn serve(config: &Config, stop: &StopHandle, mut tell: impl FnMut(&Told)) ->
     let (certificate, directory) = (bound.certificate.clone(), state.clone());
     let vsi_s = vsi.as_ref().map(vsi::Port::address);
     let mark6 = vsi.as_ref().and_then(vsi::Port::mark6);
+    let receive = exchange.listening.clone();
     let served = runtime.block_on(async {
         let _files = bound.accept(&entrance)?;
         let found = count;
@@ -261,6 +278,7 @@ pub fn serve(config: &Config, stop: &StopHandle, mut tell: impl FnMut(&Told)) ->
             problems,
             vsi,
             mark6,
+            receive,
         };
         tell(&Told::Ready(ready.clone()));
         manager.ready(&format!("serving on {}", ready.urls.join(", ")));
@@ -278,6 +296,7 @@ pub fn serve(config: &Config, stop: &StopHandle, mut tell: impl FnMut(&Told)) ->
     });
     drop(demo);
     manager.stopping();
+    drop(exchange);
     // A request that waits for a disk does not hold the end up.
     runtime.shutdown_background();
     served
@@ -332,6 +351,16 @@ async fn follow(
         }
         tokio::time::sleep(LOOK).await;
     }
+}
+
+/// The transfers of the station, and their threads.
+fn transfers_of(config: &Config) -> Result<(Transfers, transfers::Running), Error> {
+    let receive = config.station.as_ref().and_then(|file| file.receive.as_ref());
+    let usual = QueueOptions::default();
+    let queue = config.station.as_ref().map_or(&usual, |file| &file.transfers);
+    let transfers = Transfers::new(&config.members, config.demo.as_deref(), receive)?;
+    let running = transfers.start(receive, queue)?;
+    Ok((transfers, running))
 }
 
 /// The settings at the start.

@@ -17,6 +17,7 @@ use crate::alerts::Alerts;
 use crate::jobs::{Job, Jobs};
 use crate::recorder::{Recorders, Recording};
 use crate::schedules::{NextScan, Scheduled, Schedules, State};
+use crate::transfers::{TransferState, Transfers};
 
 /// Time between two looks. The recorder reports as often.
 const LOOK: Duration = Duration::from_millis(200);
@@ -49,6 +50,8 @@ pub struct Status {
     pub schedules: Vec<ScheduleState>,
     /// The next scans of all schedules, also of one that is being recorded.
     pub next_scans: Vec<NextScan>,
+    /// The queue of transfers, and transfers that began at other sites.
+    pub transfers: TransferState,
 }
 
 /// A schedule in the state of the station.
@@ -97,6 +100,7 @@ pub fn keep(
     jobs: Jobs,
     schedules: Schedules,
     alerts: Alerts,
+    transfers: Transfers,
     demo: bool,
 ) -> std::io::Result<watch::Receiver<Arc<str>>> {
     let answers = members.iter().map(|path| watched(path)).collect::<Result<Vec<_>, _>>()?;
@@ -112,6 +116,7 @@ pub fn keep(
             jobs: jobs.all().into_iter().map(|job| Job { result: None, ..job }).collect(),
             schedules: schedules.all().into_iter().map(ScheduleState::of).collect(),
             next_scans: schedules.next(),
+            transfers: transfers.current(),
             demo,
         };
         alerts.look(&status, Instant::now());

@@ -24,6 +24,7 @@
 //! | [`circular`] | keeps the newest data, and what triggers name of it |
 //! | [`store`] | the user's default store |
 //! | [`spectra`] | spectra of what arrives now |
+//! | [`transfers`] | destinations and answers of transfers between sites |
 //! | `export` | HDF5 files of stored scans |
 //!
 //! # Example
@@ -120,6 +121,7 @@ mod run;
 pub mod session;
 pub mod spectra;
 pub mod store;
+pub mod transfers;
 
 pub use events::Events;
 pub use fullbore_engine::recorder::{Event, PandaConfig, RecordError, RecordingConfig, Sealed};

@@ -11,6 +11,7 @@ use anyhow::Context;
 use clap::Args as ClapArgs;
 use fullbore_daemon::config::DEFAULT_ADDRESS;
 use fullbore_daemon::station_file::{self, Fault, StationFile, Summary};
+use fullbore_daemon::transfers::Listening;
 use fullbore_daemon::{Config, Ready, Told, vsi};
 use fullbore_linux::stop_handle::StopHandle;
 use fullbore_recording::store;
@@ -41,12 +42,15 @@ use crate::store_arg::StoreArg;
 ///   curl -H "Authorization: Bearer $TOKEN" http://127.0.0.1:8480/api/v1/status
 ///
 /// A file describes a whole station: members, named inputs, listeners with TLS, tokens and users,
-/// limits, schedules and alerts. --check tells everything that is wrong in it:
+/// limits, schedules, alerts and transfers. --check tells everything that is wrong in it:
 ///
 ///   fullbore serve --config station.toml --check
 ///   fullbore serve --config station.toml
 ///
 /// SIGHUP reads the file again. What counts only after a restart (members, listeners) is named.
+///
+/// The station runs the queue of transfers of its user, as `fullbore transfers run` does. With
+/// [receive] in its file, it takes scans from other sites, as `fullbore receive` does.
 ///
 /// An address that other hosts reach has TLS, and needs tokens. Without a certificate in the file,
 /// one that signs itself is made, and its fingerprint is printed.
@@ -109,6 +113,7 @@ struct ServeJson<'a> {
     vsi: Option<SocketAddr>,
     #[serde(skip_serializing_if = "Option::is_none")]
     mark6: Option<SocketAddr>,
+    receive: Option<&'a Listening>,
 }
 
 #[derive(Serialize)]
@@ -271,11 +276,24 @@ fn tell(told: &Told, output: Output) {
 }
 
 fn tell_ready(ready: &Ready, output: Output) {
-    let Ready { address, urls, login_url, fingerprint, found, state, problems, vsi, mark6 } = ready;
+    let Ready { address, urls, login_url, fingerprint, found, state, problems, vsi, mark6, receive } =
+        ready;
     let (login, fingerprint) = (login_url.as_deref(), fingerprint.as_deref());
     let (event, address, found, vsi, mark6) = ("serving", *address, *found, *vsi, *mark6);
-    let told =
-        ServeJson { event, address, urls, login, fingerprint, found, state, problems, vsi, mark6 };
+    let receive = receive.as_ref();
+    let told = ServeJson {
+        event,
+        address,
+        urls,
+        login,
+        fingerprint,
+        found,
+        state,
+        problems,
+        vsi,
+        mark6,
+        receive,
+    };
     if output.event(&told) {
         return;
     }
@@ -289,6 +307,8 @@ fn tell_ready(ready: &Ready, output: Output) {
     text += &fingerprint.map(shown).unwrap_or_default();
     text += &vsi.map(|address| format!("VSI-S on {address}\n")).unwrap_or_default();
     text += &mark6.map(|address| format!("as a Mark6 on {address}\n")).unwrap_or_default();
+    let shown = |it: &Listening| format!("transfers at {}, key {}\n", it.address, it.key);
+    text += &receive.map(shown).unwrap_or_default();
     output::print_on(&text);
     problems.iter().for_each(|problem| output::complain(None, problem));
 }

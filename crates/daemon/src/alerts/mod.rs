@@ -54,12 +54,14 @@ pub enum Kind {
     Space,
     /// A schedule is not recorded.
     Schedule,
+    /// A transfer of the queue failed, the queue does not run, or the listener for transfers has ended.
+    Transfer,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Loss, Self::Member, Self::Recorder, Self::Space, Self::Schedule];
+    pub const ALL: [Self; 6] =
+        [Self::Loss, Self::Member, Self::Recorder, Self::Space, Self::Schedule, Self::Transfer];
 
     /// Its name in the file.
     pub fn as_str(self) -> &'static str {
@@ -69,6 +71,7 @@ impl Kind {
             Self::Recorder => "recorder",
             Self::Space => "space",
             Self::Schedule => "schedule",
+            Self::Transfer => "transfer",
         }
     }
 }

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use fullbore_transfer::queue::job::JobState;
 use serde::Serialize;
 
 use super::Kind;
 use crate::recorder::Recording;
 use crate::status::Status;
+use crate::transfers::TransferState;
 
 /// A disk set that is full before this time is a problem.
 pub const SOON: Duration = Duration::from_secs(600);
@@ -74,7 +76,22 @@ pub fn of(status: &Status) -> Vec<Problem> {
             add(Kind::Schedule, &schedule.name, format!("schedule {}: {why}", schedule.name));
         }
     }
+    of_transfers(&status.transfers, &mut add);
     problems
+}
+
+fn of_transfers(transfers: &TransferState, add: &mut impl FnMut(Kind, &str, String)) {
+    for row in transfers.queue.iter().filter(|row| row.state == JobState::Failed) {
+        let why = row.last_error.as_deref().unwrap_or("it failed");
+        let text = format!("transfer {}, {} to {}: {why}", row.id, row.scan, row.to);
+        add(Kind::Transfer, &format!("transfer {}", row.id), text);
+    }
+    for why in &transfers.problems {
+        add(Kind::Transfer, why, format!("the queue of transfers: {why}"));
+    }
+    if let Some(why) = transfers.receive.as_ref().and_then(|it| it.problem.as_ref()) {
+        add(Kind::Transfer, "listener", format!("the listener for transfers has ended: {why}"));
+    }
 }
 
 fn name_of(recording: &Recording) -> String {

@@ -7,6 +7,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 
 use super::problem::Problem;
+use super::transfer_metrics::of_transfers;
 use super::who::Viewer;
 use super::{Shared, Station, blocking};
 use crate::recorder::Recording;
@@ -39,7 +40,11 @@ fn of_station(station: &Station) -> String {
     let status: Option<serde_json::Value> = serde_json::from_str(&station.news.borrow()).ok();
     let members = status.as_ref().and_then(|it| it["members"].as_array()).cloned();
     let members = members.unwrap_or_default();
-    text_of(&station.recorders.all(), &members, &station.schedules.all())
+    let mut text = text_of(&station.recorders.all(), &members, &station.schedules.all());
+    if let Some(transfers) = &station.transfers {
+        of_transfers(&mut text, &transfers.current());
+    }
+    text + "# EOF\n"
 }
 
 /// A metric: a name without its unit's suffix for counters, a type, a help text, and a value of a stream.
@@ -168,7 +173,7 @@ fn text_of(
         }
     }
     of_schedules(&mut text, schedules);
-    text + "# EOF\n"
+    text
 }
 
 fn of_schedules(text: &mut String, schedules: &[Scheduled]) {
@@ -188,16 +193,20 @@ fn sample(name: &str, kind: &str) -> String {
     if kind == "counter" { format!("{name}_total") } else { name.to_owned() }
 }
 
-fn head(text: &mut String, name: &str, kind: &str, help: &str) {
+pub(super) fn head(text: &mut String, name: &str, kind: &str, help: &str) {
     // Writing to a text cannot fail.
     let _ = write!(text, "# TYPE {name} {kind}\n# HELP {name} {help}.\n");
 }
 
-fn line(text: &mut String, name: &str, labels: &[(&str, &str)], value: f64) {
+pub(super) fn line(text: &mut String, name: &str, labels: &[(&str, &str)], value: f64) {
     let escaped = |text: &str| text.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n");
     let labels: Vec<String> =
         labels.iter().map(|(key, value)| format!("{key}=\"{}\"", escaped(value))).collect();
-    let _ = writeln!(text, "{name}{{{}}} {value}", labels.join(","));
+    // Writing to a text cannot fail.
+    let _ = match labels.is_empty() {
+        true => writeln!(text, "{name} {value}"),
+        false => writeln!(text, "{name}{{{}}} {value}", labels.join(",")),
+    };
 }
 
 #[cfg(test)]
@@ -217,6 +226,6 @@ mod tests {
         let text = text_of(&[], &members, &[]);
         assert!(text.contains("fullbore_recordings{phase=\"recording\"} 0\n"), "{text}");
         assert!(text.contains("fullbore_store_free_bytes{member=\"/m0\"} 5\n"), "{text}");
-        assert!(!text.contains("fullbore_store_size_bytes{") && text.ends_with("# EOF\n"));
+        assert!(!text.contains("fullbore_store_size_bytes{"));
     }
 }

@@ -21,8 +21,11 @@ mod scans;
 mod schedules;
 pub mod schema;
 mod session;
+mod sites;
 mod spectra;
 mod stored;
+mod transfer_metrics;
+mod transfers;
 mod who;
 
 use std::path::PathBuf;
@@ -49,6 +52,7 @@ use crate::jobs::Jobs;
 use crate::recorder::Recorders;
 use crate::schedules::Schedules;
 use crate::settings::Current;
+use crate::transfers::Transfers;
 
 /// Browsers and programs that may follow events at once.
 const MOST_FOLLOWERS: usize = 64;
@@ -76,6 +80,7 @@ pub struct Station {
     followers: Arc<Semaphore>,
     lookers: Arc<Semaphore>,
     demo: Option<Controls>,
+    transfers: Option<Transfers>,
     audit: Audit,
 }
 
@@ -113,6 +118,7 @@ impl Station {
             followers,
             lookers,
             demo: None,
+            transfers: None,
             audit,
         }
     }
@@ -122,6 +128,17 @@ impl Station {
     /// The same, with the instrument of a demonstration.
     pub fn with_demo(self, demo: Option<Controls>) -> Self {
         Self { demo, ..self }
+    }
+
+    /// The same, with transfers.
+    pub fn with_transfers(self, transfers: Transfers) -> Self {
+        Self { transfers: Some(transfers), ..self }
+    }
+
+    fn transfers(&self) -> Result<&Transfers, Problem> {
+        self.transfers.as_ref().ok_or_else(|| {
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "this station has no transfers")
+        })
     }
 }
 
@@ -158,6 +175,17 @@ fn api() -> OpenApiRouter<Arc<Station>> {
         .routes(routes!(stored::spectrum))
         .routes(routes!(jobs::list))
         .routes(routes!(jobs::show, jobs::cancel))
+        .routes(routes!(transfers::list, transfers::add))
+        .routes(routes!(transfers::show, transfers::change, transfers::remove))
+        .routes(routes!(transfers::pause))
+        .routes(routes!(transfers::resume))
+        .routes(routes!(transfers::rules, transfers::add_rule))
+        .routes(routes!(transfers::remove_rule))
+        .routes(routes!(transfers::incoming))
+        .routes(routes!(sites::list))
+        .routes(routes!(sites::forget))
+        .routes(routes!(sites::invite))
+        .routes(routes!(sites::withdraw))
         .routes(routes!(demo::lose))
         .routes(routes!(metrics::show))
 }

@@ -19,6 +19,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ("/plot.js", "text/javascript; charset=utf-8", include_str!("../web/plot.js")),
     ("/row.js", "text/javascript; charset=utf-8", include_str!("../web/row.js")),
     ("/stream.js", "text/javascript; charset=utf-8", include_str!("../web/stream.js")),
+    ("/transfers.js", "text/javascript; charset=utf-8", include_str!("../web/transfers.js")),
     ("/waterfall.js", "text/javascript; charset=utf-8", include_str!("../web/waterfall.js")),
     ("/scans.js", "text/javascript; charset=utf-8", include_str!("../web/scans.js")),
     ("/icon.svg", "image/svg+xml", include_str!("../web/icon.svg")),

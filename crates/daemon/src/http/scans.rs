@@ -328,7 +328,7 @@ pub(super) fn of_jobs(error: jobs::Error) -> Problem {
 }
 
 /// The scans of the store. A store in which nothing was recorded yet has none.
-fn listed(members: &[PathBuf]) -> Result<Catalogue, Problem> {
+pub(super) fn listed(members: &[PathBuf]) -> Result<Catalogue, Problem> {
     // A directory that could not be read has the error of the system; one that is empty has none.
     let is_empty = |error: &RootError| error.source.raw_os_error().is_none();
     match catalogue::list(members) {

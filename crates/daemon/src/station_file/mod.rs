@@ -11,6 +11,7 @@
 //!
 //! A file with mistakes gives all of them at once, each with its line. Paths in it are relative to its directory.
 
+mod exchange;
 mod listen;
 mod reader;
 mod sections;
@@ -26,6 +27,7 @@ use self::reader::{Keys, Reader};
 use crate::alerts::Alert;
 use crate::auth::Role;
 use crate::settings::Settings;
+use crate::transfers::{QueueOptions, ReceiveOptions};
 
 pub use self::reader::Fault;
 
@@ -50,6 +52,10 @@ pub struct StationFile {
     pub schedules: Vec<FileSchedule>,
     /// Who is told about problems.
     pub alerts: Vec<Alert>,
+    /// The listener for transfers of other sites, if there is one.
+    pub receive: Option<ReceiveOptions>,
+    /// How the queue of transfers runs.
+    pub transfers: QueueOptions,
     /// What is wrong, and does not keep the station from being served.
     pub warnings: Vec<Fault>,
 }
@@ -194,6 +200,7 @@ impl StationFile {
         listen::check(&keys, &listen, &settings);
         let schedules = sections::schedules(&keys, &directory, &settings);
         let alerts = sections::alerts(&keys, &directory);
+        let (receive, transfers) = (exchange::receive(&keys), exchange::transfers(&keys));
         keys.finish();
         Self {
             path: path.to_owned(),
@@ -202,6 +209,8 @@ impl StationFile {
             settings,
             schedules,
             alerts,
+            receive,
+            transfers,
             warnings: Vec::new(),
         }
     }
@@ -213,7 +222,10 @@ impl StationFile {
             members: self.members.len(),
             inputs: self.settings.inputs.len(),
             identities: self.settings.tokens.len() + self.settings.users.len(),
-            listeners: http.len() + https.len() + usize::from(unix.is_some()),
+            listeners: http.len()
+                + https.len()
+                + usize::from(unix.is_some())
+                + usize::from(self.receive.is_some()),
             schedules: self.schedules.len(),
             alerts: self.alerts.len(),
         }
@@ -228,6 +240,12 @@ impl StationFile {
         let paths = |it: &Listen| (it.http.clone(), it.https.clone(), it.unix.clone());
         if paths(&self.listen) != paths(&other.listen) {
             keys.push("[listen] http, https, unix");
+        }
+        if self.receive != other.receive {
+            keys.push("[receive]");
+        }
+        if self.transfers != other.transfers {
+            keys.push("[transfers]");
         }
         keys
     }

@@ -65,6 +65,18 @@ input = "vlbi"
 session = "r1234"
 lead = "3s"
 
+[receive]
+listen = "0.0.0.0"
+address = "Station.example.org"
+rate = "2Gbit/s"
+window = "22:00-06:00"
+connections = 8
+congestion = "bbr"
+
+[transfers]
+rate = "1Gbit/s"
+parallel = 3
+
 [[alert]]
 name = "duty"
 on = ["loss", "member"]
@@ -102,7 +114,14 @@ fn a_whole_file_is_read() {
     assert_eq!(file.alerts.len(), 2);
     assert_eq!(file.alerts[1].on.len(), crate::alerts::Kind::ALL.len());
     let summary = file.summary();
-    assert_eq!((summary.listeners, summary.identities), (4, 3));
+    assert_eq!((summary.listeners, summary.identities), (5, 3));
+    let receive = file.receive.unwrap();
+    assert_eq!(receive.listen, "0.0.0.0:4780".parse().unwrap());
+    assert_eq!(receive.address.as_deref(), Some("station.example.org:4780"));
+    assert_eq!((receive.connections, receive.link.rate), (8, Some(250_000_000)));
+    assert!(receive.link.window.is_some() && receive.link.congestion.as_deref() == Some("bbr"));
+    assert_eq!((file.transfers.run, file.transfers.parallel), (true, 3));
+    assert_eq!((file.transfers.per_destination, file.transfers.link.rate), (1, Some(125_000_000)));
 }
 
 #[test]
@@ -110,6 +129,7 @@ fn a_small_file_listens_on_loopback() {
     let file = parse(&place(), "[store]\nmembers = ['disk0']\n").unwrap();
     assert_eq!(file.listen.http, [crate::config::DEFAULT_ADDRESS]);
     assert_eq!(file.settings.limits, crate::settings::LIMITS);
+    assert!(file.receive.is_none() && file.transfers == crate::transfers::QueueOptions::default());
 }
 
 /// Each mistake, its line, and a part of what is said.
@@ -123,6 +143,17 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     ("\"0600\"", "\"rw\"", "it is no file mode"),
     ("\"station.sock\"", "\"/nowhere/x.sock\"", "the directory of"),
     ("unix-role = \"viewer\"", "unix-role = \"god\"", "it is no role"),
+    ("listen = \"0.0.0.0\"\n", "", "[receive] needs `listen`"),
+    ("listen = \"0.0.0.0\"\n", "listen = \"here\"\n", "`here` is no address"),
+    ("address = \"Station.example.org\"", "address = \"a b\"", "is not a host name"),
+    ("rate = \"2Gbit/s\"", "rate = \"2\"", "`rate`: "),
+    ("rate = \"1Gbit/s\"", "rate = \"1kbit/s\"", "too low for a transfer"),
+    ("window = \"22:00-06:00\"", "window = \"night\"", "`window`: "),
+    ("connections = 8", "connections = 33", "is a number from 1 to 32"),
+    ("congestion = \"bbr\"", "congestion = \"../bbr\"", "no name of a congestion control"),
+    ("parallel = 3", "parallel = 0", "is a number from 1 to 64"),
+    ("parallel = 3", "run = \"no\"", "is true or false"),
+    ("parallel = 3", "paralell = 3", "no key `paralell` in [transfers]"),
     ("names = [", "certificate = \"x\"\nnames = [", "belong together"),
     ("names = [", "certificate = \"x\"\nkey = \"y\"\nnames = [", "reading it"),
     ("connections = 100", "connections = 0", "is a number from 2"),
@@ -206,6 +237,11 @@ fn what_needs_a_restart_is_named() {
     let after = parse(&place, &whole().replace("8443", "8444").replace("5s", "6s")).unwrap();
     assert_eq!(before.needs_restart(&after), ["[listen] http, https, unix"]);
     assert!(before.needs_restart(&before).is_empty());
+    let changed = whole().replace("2Gbit/s", "3Gbit/s").replace("parallel = 3", "parallel = 4");
+    assert_eq!(
+        before.needs_restart(&parse(&place, &changed).unwrap()),
+        ["[receive]", "[transfers]"]
+    );
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 import { call } from "./api.js";
 import { bytes, count, element, keyed, nameOf, rate, say, time } from "./dom.js";
+import { transfers } from "./transfers.js";
 
 const WORDS = { starting: "STARTING", waiting: "WAITING", armed: "ARMED", recording: "RECORDING", stopping: "STOPPING", ended: "ENDED" };
 
@@ -31,11 +32,13 @@ export function now(tools) {
     element("div", { class: "wide" }, element("table", {},
       head("Scan", "Starts (UTC)", "In", "Length", "Target", "Schedule"), next)),
     plans);
+  const sent = transfers();
   const page = [
     big,
     running,
     scheduled,
     may ? startForm(tools) : "",
+    sent.page,
     element("section", { "aria-labelledby": "members-title" },
       element("h2", { id: "members-title" }, "Members"),
       element("div", { class: "wide" }, element("table", {},
@@ -50,6 +53,7 @@ export function now(tools) {
     keyed(members, status.members, (it) => it.path, memberRow, (row, it) => fillMember(row, it, active));
     const over = status.recordings.filter((it) => it.phase === "ended");
     keyed(ended, over, (it) => it.id, () => element("li"), (item, it) => say(item, endedText(it)));
+    sent.update(status.transfers);
     scheduled.hidden = status.schedules.length === 0;
     const clock = Date.parse(status.time);
     keyed(next, status.next_scans, (it) => `${it.schedule}/${it.scan}`, nextRow, (row, it) => fillNext(row, it, clock));

@@ -83,7 +83,7 @@ impl Hint for QueueError {
             Self::Full { .. } => Some("`fullbore transfers rm --done` removes what is done".into()),
             Self::Pattern { .. } => Some("write a name, or `r*` for all that begin with r".into()),
             Self::RunnerRuns { .. } => {
-                Some("a user has one runner; `fullbore transfers` shows what it does".into())
+                Some("a user has one runner, also if it is a station; `fullbore transfers` shows what it does".into())
             }
         }
     }

@@ -1,6 +1,5 @@
 //! `send`, `receive`, `transfers` and `peers`: scans to and from other sites and object stores.
 
-mod carrier;
 mod etransfer;
 mod objects;
 pub mod peers;
@@ -12,6 +11,7 @@ mod tsunami;
 
 use clap::Args as Arguments;
 use fullbore_core::units::ByteRate;
+use fullbore_recording::transfers::rate;
 use fullbore_transfer::channel::LinkSettings;
 use fullbore_transfer::error::TransferError;
 use fullbore_transfer::governor::{Limits, Window};
@@ -31,20 +31,6 @@ pub struct LinkArgs {
     /// Congestion control of the connections [default: bbr on a WAN if the kernel offers it, else the system's].
     #[arg(long, value_name = "NAME", help_heading = "Link")]
     congestion: Option<String>,
-}
-
-/// The lowest rate of a transfer. Below it, the connections of a transfer would time out.
-const LOWEST: ByteRate = ByteRate(12_500);
-
-/// Parses a rate at which something is sent.
-fn rate(text: &str) -> Result<ByteRate, String> {
-    let rate: ByteRate = text.parse().map_err(|error| format!("{error}"))?;
-    if rate < LOWEST {
-        return Err(format!(
-            "{rate} is too low for a transfer: {LOWEST} or more, for example 2Gbit/s"
-        ));
-    }
-    Ok(rate)
 }
 
 impl LinkArgs {

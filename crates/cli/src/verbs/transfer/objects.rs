@@ -9,6 +9,7 @@ use fullbore_core::hint;
 use fullbore_core::name::ScanName;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_linux::stop_handle::StopHandle;
+use fullbore_recording::transfers::carrier;
 use fullbore_transfer::connect::Link;
 use fullbore_transfer::governor::{Governor, Limits};
 use fullbore_transfer::identity::Destination;
@@ -16,6 +17,7 @@ use fullbore_transfer::objects::copy::{self, RemoteScan};
 use fullbore_transfer::objects::receive::{self, Received};
 use fullbore_transfer::objects::send::{Progress, Sender, Sent};
 use fullbore_transfer::objects::{Address, Bucket, ObjectError};
+use fullbore_transfer::queue;
 use fullbore_transfer::receive::open_members;
 use serde::Serialize;
 
@@ -34,6 +36,17 @@ pub enum Target {
     Objects(Address),
     /// A directory of a server that speaks etransfer.
     Etransfer(Place),
+}
+
+impl Target {
+    /// The same for the queue, which refuses what it does not take.
+    pub fn queued(&self) -> queue::job::Target {
+        match self {
+            Self::Etransfer(place) => queue::job::Target { to: place.to_string(), secret: None },
+            Self::Objects(address) => carrier::of_objects(address),
+            Self::Site(site) => carrier::of_site(site),
+        }
+    }
 }
 
 impl FromStr for Target {

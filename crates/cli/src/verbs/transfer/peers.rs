@@ -7,14 +7,13 @@ use std::time::Duration;
 use clap::{Args as Arguments, Subcommand};
 use fullbore_core::hint;
 use fullbore_linux::clock::Clock;
+use fullbore_recording::transfers::answers::{InvitationAnswer, OpenAnswer, PeerAnswer, Sites};
 use fullbore_transfer::channel::LinkSettings;
 use fullbore_transfer::connect::{Client, ClientSettings};
 use fullbore_transfer::governor::Limits;
 use fullbore_transfer::identity::{
-    self, DEFAULT_PORT, Destination, Identity, Invitation, Peer, Peers, Permissions,
-    open_invitations,
+    self, DEFAULT_PORT, Destination, Identity, Invitation, Peers, Permissions, open_invitations,
 };
-use serde::Serialize;
 
 use crate::hint::explained;
 use crate::output::{self, GOOD, Output, REFUSED};
@@ -90,39 +89,6 @@ enum PeersVerb {
     Key,
 }
 
-#[derive(Serialize)]
-struct PeerJson {
-    name: String,
-    key: String,
-    address: Option<String>,
-    may_send: bool,
-    may_fetch: bool,
-    added: String,
-}
-
-#[derive(Serialize)]
-struct OpenJson {
-    id: String,
-    address: String,
-    expires: String,
-    may_send: bool,
-    may_fetch: bool,
-}
-
-#[derive(Serialize)]
-struct ListJson {
-    key: String,
-    peers: Vec<PeerJson>,
-    invitations: Vec<OpenJson>,
-}
-
-#[derive(Serialize)]
-struct InvitationJson {
-    invitation: String,
-    key: String,
-    expires: String,
-}
-
 /// Runs the command.
 pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
     let directory = identity::default_directory().map_err(explained)?;
@@ -131,19 +97,10 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         PeersVerb::Ls => {
             let peers = Peers::load(&directory).map_err(explained)?;
             let open = open_invitations(&directory).map_err(explained)?;
-            let list = ListJson {
+            let list = Sites {
                 key: key.to_string(),
-                peers: peers.iter().map(peer_json).collect(),
-                invitations: open
-                    .iter()
-                    .map(|it| OpenJson {
-                        id: it.id.clone(),
-                        address: it.address.clone(),
-                        expires: it.expires.to_string(),
-                        may_send: it.may.send,
-                        may_fetch: it.may.fetch,
-                    })
-                    .collect(),
+                peers: peers.iter().map(PeerAnswer::from).collect(),
+                invitations: open.iter().map(OpenAnswer::from).collect(),
             };
             output.tell(&list, || text(&list))?;
         }
@@ -158,7 +115,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
             let lifetime_ns = i64::try_from(lifetime.as_nanos()).unwrap_or(i64::MAX / 4);
             let expires = Clock::new().now().plus_ns(lifetime_ns).to_string();
             let (invitation, key) = (invitation.to_string(), key.to_string());
-            let json = InvitationJson { invitation, key, expires };
+            let json = InvitationAnswer { invitation, key, expires };
             output.tell(&json, || format!("{}\n", json.invitation))?;
             if !output.json {
                 output::say(format_args!("valid until {}, once", json.expires));
@@ -169,15 +126,15 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
             let accepted = client.and_then(|client| client.accept(name.as_deref()));
             match accepted {
                 Ok(peer) => {
-                    output.tell(&peer_json(&peer), || format!("{} is known\n", peer.name))?;
+                    output
+                        .tell(&PeerAnswer::from(&peer), || format!("{} is known\n", peer.name))?;
                 }
                 Err(error) => return Ok(refused(&error)),
             }
         }
         PeersVerb::Rename { from, to } => match identity::rename(&directory, &from, &to) {
-            Ok(peer) => {
-                output.tell(&peer_json(&peer), || format!("{from} is now {}\n", peer.name))?
-            }
+            Ok(peer) => output
+                .tell(&PeerAnswer::from(&peer), || format!("{from} is now {}\n", peer.name))?,
             Err(error) => return Ok(refused(&error)),
         },
         PeersVerb::Rm { name } => {
@@ -189,7 +146,8 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
                 Ok(peer) => peer,
                 Err(error) => return Ok(refused(&error)),
             };
-            output.tell(&peer_json(&removed), || format!("{} is forgotten\n", removed.name))?;
+            output
+                .tell(&PeerAnswer::from(&removed), || format!("{} is forgotten\n", removed.name))?;
         }
         PeersVerb::Key => output.tell(&key.to_string(), || format!("{key}\n"))?,
     }
@@ -218,18 +176,7 @@ fn nothing_sent(config: PathBuf) -> ClientSettings {
     }
 }
 
-fn peer_json(peer: &Peer) -> PeerJson {
-    PeerJson {
-        name: peer.name.clone(),
-        key: peer.fingerprint.to_string(),
-        address: peer.address.clone(),
-        may_send: peer.may.send,
-        may_fetch: peer.may.fetch,
-        added: peer.added.to_string(),
-    }
-}
-
-fn text(list: &ListJson) -> String {
+fn text(list: &Sites) -> String {
     let mut text = format!("this site   key {}\n", list.key);
     for peer in &list.peers {
         let may = may(peer.may_send, peer.may_fetch);

@@ -13,6 +13,7 @@ use fullbore_core::name::ScanName;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_etransfer::server::Server as EtransferServer;
 use fullbore_linux::stop_handle::StopHandle;
+use fullbore_recording::transfers::events::ListenerEvent;
 use fullbore_transfer::connect::{Client, ClientSettings, Event, Fetched, Link, MOST_CONNECTIONS};
 use fullbore_transfer::files::AllowList;
 use fullbore_transfer::governor::{Allowance, Governor};
@@ -205,18 +206,6 @@ fn wanted(args: &Args) -> tsunami::Wanted<'_> {
     }
 }
 
-#[derive(Serialize)]
-#[serde(tag = "event", rename_all = "kebab-case")]
-enum ServerJson<'a> {
-    Listening { address: SocketAddr, key: String },
-    Connected { peer: &'a str, key: String, address: SocketAddr },
-    Refused { address: SocketAddr, why: &'a str },
-    Begun { peer: &'a str, scan: String, live: bool, bytes: u64 },
-    Received { peer: &'a str, scan: String, bytes: u64, carried_bytes: u64, seconds: f64 },
-    Sent { peer: &'a str, scan: String, bytes: u64 },
-    Failed { peer: &'a str, scan: Option<String>, why: &'a str },
-}
-
 fn listen(args: &Args, output: Output) -> anyhow::Result<ExitCode> {
     let members = args.store.members()?;
     let offers = Offers::new(args, &members)?;
@@ -251,9 +240,7 @@ fn listen(args: &Args, output: Output) -> anyhow::Result<ExitCode> {
     let here = args.listen.unwrap_or_else(|| ([127, 0, 0, 1], DEFAULT_PORT).into());
     let server = Server::bind(here, settings, stop.clone(), Box::new(tell)).map_err(explained)?;
     let (address, key) = (server.address()?, server.fingerprint().to_string());
-    if !output.event(&ServerJson::Listening { address, key: key.clone() }) {
-        output::print_on(&format!("listening at {address}, key {key}\n"));
-    }
+    print(&ListenerEvent::Listening { address, key }, output);
     let beside = offers.start(&server.governor(), &stop, output)?;
     std::thread::scope(|scope| {
         beside.run(scope);
@@ -333,69 +320,14 @@ fn show(event: &ServerEvent, line: &mut ProgressLine, output: Output) {
         }
         _ => line.clear(),
     }
-    if !output.event(&json(event)) {
-        output::print_on(&(text(event) + "\n"));
+    if let Some(event) = ListenerEvent::of(event) {
+        print(&event, output);
     }
 }
 
-fn json(event: &ServerEvent) -> Option<ServerJson<'_>> {
-    let scan = |scan: &fullbore_core::name::ScanName| scan.to_string();
-    Some(match event {
-        ServerEvent::Connected { peer, key, address } => {
-            ServerJson::Connected { peer, key: key.to_string(), address: *address }
-        }
-        ServerEvent::Begun { peer, scan: name, offered } => {
-            ServerJson::Begun { peer, scan: scan(name), live: offered.live, bytes: offered.bytes }
-        }
-        ServerEvent::Refused { address, why } => ServerJson::Refused { address: *address, why },
-        ServerEvent::Received { peer, scan: name, bytes, carried_bytes, time } => {
-            ServerJson::Received {
-                peer,
-                scan: scan(name),
-                bytes: *bytes,
-                carried_bytes: *carried_bytes,
-                seconds: time.as_secs_f64(),
-            }
-        }
-        ServerEvent::Sent { peer, scan: name, bytes } => {
-            ServerJson::Sent { peer, scan: scan(name), bytes: *bytes }
-        }
-        ServerEvent::Failed { peer, scan: name, why } => {
-            ServerJson::Failed { peer, scan: name.as_ref().map(scan), why }
-        }
-        ServerEvent::Receiving { .. } | ServerEvent::Sending { .. } => return None,
-    })
-}
-
-fn text(event: &ServerEvent) -> String {
-    match event {
-        ServerEvent::Connected { peer, key, address } => {
-            format!("{peer} (key {}…) connects from {address}", key.short())
-        }
-        ServerEvent::Begun { peer, scan, offered } => {
-            let size = ByteSize(offered.bytes);
-            match offered.live {
-                true => format!("{scan} from {peer} begins: it is being recorded, {size} so far"),
-                false => format!("{scan} from {peer} begins: {size}"),
-            }
-        }
-        ServerEvent::Refused { address, why } => format!("{address} is refused: {why}"),
-        ServerEvent::Received { peer, scan, bytes, carried_bytes, time } => {
-            let seconds = time.as_secs_f64();
-            let rate = ByteRate((*carried_bytes as f64 / seconds.max(1e-3)) as u64);
-            let (bytes, carried) = (ByteSize(*bytes), ByteSize(*carried_bytes));
-            format!(
-                "{scan} from {peer} is complete, verified and durable: {bytes}, {carried} received in {seconds:.1} s ({rate})"
-            )
-        }
-        ServerEvent::Sent { peer, scan, bytes } => {
-            format!("{scan} is complete at {peer}: {}", ByteSize(*bytes))
-        }
-        ServerEvent::Failed { peer, scan: Some(scan), why } => {
-            format!("{scan} ({peer}) was interrupted: {why}")
-        }
-        ServerEvent::Failed { peer, scan: None, why } => format!("{peer}: {why}"),
-        ServerEvent::Receiving { .. } | ServerEvent::Sending { .. } => String::new(),
+fn print(event: &ListenerEvent, output: Output) {
+    if !output.event(event) {
+        output::print_on(&(event.text() + "\n"));
     }
 }
 

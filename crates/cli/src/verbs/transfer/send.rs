@@ -17,7 +17,7 @@ use fullbore_transfer::identity;
 use serde::Serialize;
 
 use super::objects::{self, Target};
-use super::{LinkArgs, ProgressLine, carrier, etransfer, is_about_this_scan, transfers};
+use super::{LinkArgs, ProgressLine, etransfer, is_about_this_scan, transfers};
 use crate::hint::explained;
 use crate::output::{self, FOUND, GOOD, Output};
 use crate::store_arg::StoreArg;
@@ -140,13 +140,7 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
             "the queue has no transfers by etransfer: send without --queue"
         );
         let wishes = args.link.wishes(args.priority.unwrap_or(0));
-        return transfers::add(
-            members,
-            scans,
-            carrier::of_destination(&args.destination),
-            wishes,
-            output,
-        );
+        return transfers::add(members, scans, args.destination.queued(), wishes, output);
     }
     let destination = match args.destination {
         Target::Objects(address) => {

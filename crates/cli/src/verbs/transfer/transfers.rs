@@ -11,6 +11,8 @@ use fullbore_core::completeness::seconds;
 use fullbore_core::name::ScanName;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_recording::store;
+use fullbore_recording::transfers::answers::{Added, Changed, RuleAnswer};
+use fullbore_recording::transfers::carrier;
 use fullbore_transfer::governor::{Governor, Window};
 use fullbore_transfer::identity;
 use fullbore_transfer::queue::carrier::ToFullbore;
@@ -22,7 +24,7 @@ use fullbore_transfer::queue::scheduler::Slots;
 use fullbore_transfer::queue::{QueueError, default_directory};
 use serde::Serialize;
 
-use super::{LinkArgs, carrier, send};
+use super::{LinkArgs, send};
 use crate::account_table::columns;
 use crate::hint::explained;
 use crate::output::{self, FOUND, GOOD, Output};
@@ -42,6 +44,8 @@ use crate::store_arg::StoreArg;
 /// of the same priority share --rate of the runner, first evenly between
 /// destinations. A transfer that fails because the other end or the network is away
 /// waits, and is tried again by itself.
+///
+/// A station (`fullbore serve`) of the same user runs the queue, too.
 ///
 /// The queue is a directory of the user: transfers/ in $FULLBORE_STATE, else
 /// fullbore/transfers/ in the user's state directory.
@@ -237,14 +241,6 @@ fn absolute(members: Vec<PathBuf>) -> anyhow::Result<Vec<PathBuf>> {
     members.into_iter().map(absolute).collect()
 }
 
-#[derive(Serialize)]
-struct AddedJson {
-    id: u64,
-    scan: String,
-    to: String,
-    new: bool,
-}
-
 /// Adds scans to the queue.
 pub fn add(
     members: Vec<PathBuf>,
@@ -267,22 +263,14 @@ pub fn add(
         added: files::now(),
     };
     let added = queue.add(scans.into_iter().map(job).collect()).map_err(explained)?;
-    let told: Vec<AddedJson> = added
-        .into_iter()
-        .map(|it| AddedJson {
-            id: it.id,
-            scan: it.job.scan.to_string(),
-            to: it.job.target.to,
-            new: it.new,
-        })
-        .collect();
+    let told: Vec<Added> = added.into_iter().map(Added::from).collect();
     output.tell(&told, || told.iter().map(added_text).collect())?;
     tell_of_runner(&queue, output)?;
     Ok(ExitCode::from(GOOD))
 }
 
-fn added_text(added: &AddedJson) -> String {
-    let AddedJson { id, scan, to, new } = added;
+fn added_text(added: &Added) -> String {
+    let Added { id, scan, to, new } = added;
     let what = if *new { "added" } else { "is in the queue already" };
     format!("{id}: {scan} to {to}, {what}\n")
 }
@@ -352,25 +340,12 @@ fn remarks(row: &Row) -> Vec<String> {
     remarks
 }
 
-#[derive(Serialize)]
-struct ChangedJson {
-    id: u64,
-    scan: String,
-    to: String,
-}
-
-impl ChangedJson {
-    fn of(id: u64, job: &Job) -> Self {
-        Self { id, scan: job.scan.to_string(), to: job.target.to.clone() }
-    }
-}
-
 fn tell_changed(
-    changed: &[ChangedJson],
+    changed: &[Changed],
     what: impl Display,
     output: Output,
 ) -> anyhow::Result<ExitCode> {
-    let text = |it: &ChangedJson| format!("{}: {} to {} is {what}\n", it.id, it.scan, it.to);
+    let text = |it: &Changed| format!("{}: {} to {} is {what}\n", it.id, it.scan, it.to);
     output.tell(&changed, || changed.iter().map(text).collect())?;
     Ok(ExitCode::from(GOOD))
 }
@@ -386,7 +361,7 @@ fn remove(mut ids: Vec<u64>, done: bool, output: Output) -> anyhow::Result<ExitC
     }
     let mut removed = Vec::new();
     for id in ids {
-        removed.push(ChangedJson::of(id, &queue.remove(id).map_err(explained)?));
+        removed.push(Changed::of(id, &queue.remove(id).map_err(explained)?));
     }
     tell_changed(&removed, "removed", output)
 }
@@ -400,55 +375,29 @@ fn edit(
     let queue = queue()?;
     let mut changed = Vec::new();
     for id in ids {
-        changed.push(ChangedJson::of(*id, &queue.edit(*id, &change).map_err(explained)?));
+        changed.push(Changed::of(*id, &queue.edit(*id, &change).map_err(explained)?));
     }
     tell_changed(&changed, what, output)
 }
 
-#[derive(Serialize)]
-struct RuleJson {
-    id: u64,
-    sessions: String,
-    to: String,
-    priority: i32,
-    rate_limit: Option<u64>,
-    window: Option<String>,
-    store: Vec<PathBuf>,
-}
-
-impl RuleJson {
-    fn of(id: u64, rule: Rule) -> Self {
-        let Wishes { priority, rate, window } = rule.wishes;
-        Self {
-            id,
-            sessions: rule.sessions,
-            to: rule.target.to,
-            priority,
-            rate_limit: rate,
-            window: window.map(|it| it.to_string()),
-            store: rule.store,
-        }
+fn rule_text(rule: &RuleAnswer) -> String {
+    let RuleAnswer { id, sessions, to, priority, .. } = rule;
+    let mut text = format!("{id}: {sessions} to {to}, priority {priority}");
+    if let Some(rate) = rule.rate_limit {
+        text += &format!(", at most {}", ByteRate(rate));
     }
-
-    fn text(&self) -> String {
-        let Self { id, sessions, to, priority, .. } = self;
-        let mut text = format!("{id}: {sessions} to {to}, priority {priority}");
-        if let Some(rate) = self.rate_limit {
-            text += &format!(", at most {}", ByteRate(rate));
-        }
-        if let Some(window) = &self.window {
-            text += &format!(", {window} UTC");
-        }
-        text + "\n"
+    if let Some(window) = &rule.window {
+        text += &format!(", {window} UTC");
     }
+    text + "\n"
 }
 
 fn rules(verb: RulesVerb, output: Output) -> anyhow::Result<ExitCode> {
     let queue = queue()?;
-    let told: Vec<RuleJson> = match verb {
+    let told: Vec<RuleAnswer> = match verb {
         RulesVerb::Ls => {
             let listed = queue.rules().map_err(explained)?;
-            listed.items.into_iter().map(|(id, rule)| RuleJson::of(id, rule)).collect()
+            listed.items.into_iter().map(|(id, rule)| RuleAnswer::of(id, rule)).collect()
         }
         RulesVerb::Add { sessions, destination, wishes, store } => {
             let rule = Rule {
@@ -461,16 +410,16 @@ fn rules(verb: RulesVerb, output: Output) -> anyhow::Result<ExitCode> {
             };
             let id = queue.add_rule(&rule).map_err(explained)?;
             tell_of_runner(&queue, output)?;
-            vec![RuleJson::of(id, rule)]
+            vec![RuleAnswer::of(id, rule)]
         }
         RulesVerb::Rm { id } => {
-            let remove = |id| queue.remove_rule(id).map(|rule| RuleJson::of(id, rule));
+            let remove = |id| queue.remove_rule(id).map(|rule| RuleAnswer::of(id, rule));
             id.into_iter().map(remove).collect::<Result<_, QueueError>>().map_err(explained)?
         }
     };
     output.tell(&told, || match told.is_empty() {
         true => "no rules\n".into(),
-        false => told.iter().map(RuleJson::text).collect(),
+        false => told.iter().map(rule_text).collect(),
     })?;
     Ok(ExitCode::from(GOOD))
 }
