@@ -10,9 +10,11 @@
 pub(crate) mod audit;
 mod body;
 mod demo;
+mod disks;
 mod events;
 mod guard;
 mod jobs;
+mod log;
 mod metrics;
 mod pages;
 pub mod problem;
@@ -23,6 +25,7 @@ pub mod schema;
 mod session;
 mod spectra;
 mod stored;
+mod timeline;
 mod who;
 
 use std::path::PathBuf;
@@ -43,9 +46,14 @@ use utoipa_axum::routes;
 
 use self::audit::Audit;
 use self::problem::Problem;
+use crate::alerts::Alerts;
 use crate::auth::attempts::AttemptsOfAll;
 use crate::auth::sessions::Sessions;
+use crate::disks::Disks;
 use crate::jobs::Jobs;
+use crate::kept::Kept;
+use crate::log::Log;
+use crate::machine::Machine;
 use crate::recorder::Recorders;
 use crate::schedules::Schedules;
 use crate::settings::Current;
@@ -68,6 +76,14 @@ pub struct Station {
     pub news: watch::Receiver<Arc<str>>,
     /// Who may do what, the inputs, and the limits.
     pub settings: Current,
+    /// The members of the store as disks.
+    pub disks: Kept<Disks>,
+    /// The host.
+    pub machine: Kept<Machine>,
+    /// The log.
+    pub log: Log,
+    /// The alerts.
+    pub alerts: Alerts,
     /// The sessions of browsers.
     pub sessions: Mutex<Sessions>,
     /// The beginning of the dashboard's address: `http://127.0.0.1:8480`.
@@ -77,6 +93,19 @@ pub struct Station {
     lookers: Arc<Semaphore>,
     demo: Option<Controls>,
     audit: Audit,
+}
+
+/// What threads have seen and noted.
+#[derive(Debug)]
+pub struct Seen {
+    /// The members of the store as disks.
+    pub disks: Kept<Disks>,
+    /// The host.
+    pub machine: Kept<Machine>,
+    /// The log.
+    pub log: Log,
+    /// The alerts.
+    pub alerts: Alerts,
 }
 
 /// Handlers share it.
@@ -92,6 +121,7 @@ impl Station {
         schedules: Schedules,
         news: watch::Receiver<Arc<str>>,
         settings: Current,
+        seen: Seen,
         sessions: Sessions,
         base: String,
         audit: PathBuf,
@@ -99,6 +129,7 @@ impl Station {
         let attempts = Mutex::new(AttemptsOfAll::new(Instant::now()));
         let followers = Arc::new(Semaphore::new(MOST_FOLLOWERS));
         let lookers = Arc::new(Semaphore::new(spectra::MOST_LOOKERS));
+        let Seen { disks, machine, log, alerts } = seen;
         let (sessions, audit) = (Mutex::new(sessions), Audit::new(audit));
         Self {
             members,
@@ -107,6 +138,10 @@ impl Station {
             schedules,
             news,
             settings,
+            disks,
+            machine,
+            log,
+            alerts,
             sessions,
             base,
             attempts,
@@ -155,9 +190,17 @@ fn api() -> OpenApiRouter<Arc<Station>> {
         .routes(routes!(scans::protect, scans::release))
         .routes(routes!(scans::mark))
         .routes(routes!(scans::verify))
+        .routes(routes!(disks::rebuild))
         .routes(routes!(stored::spectrum))
-        .routes(routes!(jobs::list))
+        .routes(routes!(jobs::list, disks::work))
         .routes(routes!(jobs::show, jobs::cancel))
+        .routes(routes!(timeline::show))
+        .routes(routes!(timeline::check))
+        .routes(routes!(disks::disks))
+        .routes(routes!(disks::machine))
+        .routes(routes!(log::entries))
+        .routes(routes!(log::alerts))
+        .routes(routes!(log::audit))
         .routes(routes!(demo::lose))
         .routes(routes!(metrics::show))
 }

@@ -322,13 +322,15 @@ pub(super) fn of_jobs(error: jobs::Error) -> Problem {
     match error {
         jobs::Error::Many => Problem::new(StatusCode::CONFLICT, error.to_string())
             .advise("wait until one has ended, or cancel one"),
+        jobs::Error::Recording { .. } => Problem::new(StatusCode::CONFLICT, error.to_string())
+            .advise("recordings come before work that loads a disk: try again later"),
         jobs::Error::Unknown { .. } => Problem::not_found(error.to_string()),
         jobs::Error::Thread(_) => Problem::internal(&error),
     }
 }
 
 /// The scans of the store. A store in which nothing was recorded yet has none.
-fn listed(members: &[PathBuf]) -> Result<Catalogue, Problem> {
+pub(super) fn listed(members: &[PathBuf]) -> Result<Catalogue, Problem> {
     // A directory that could not be read has the error of the system; one that is empty has none.
     let is_empty = |error: &RootError| error.source.raw_os_error().is_none();
     match catalogue::list(members) {

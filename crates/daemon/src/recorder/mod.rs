@@ -15,6 +15,7 @@ pub mod lines;
 pub mod process;
 pub mod report;
 pub mod request;
+mod told;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -146,6 +147,11 @@ impl Recorders {
             }
         }
         Ok(found)
+    }
+
+    /// The program that records.
+    pub fn program(&self) -> PathBuf {
+        self.0.program.clone()
     }
 
     /// Starts a recorder for the sources of the request, and waits until it is armed, at most for this time. Returns the
@@ -366,8 +372,12 @@ impl Recorders {
     }
 
     fn take(&self, id: Uuid, input: Input) {
+        let said = told::of(&input);
         if let Some(known) = self.lock().get_mut(&id) {
             known.life.step(input);
+        }
+        if let Some(said) = said {
+            said.log(id);
         }
         self.0.changed.notify_all();
     }
