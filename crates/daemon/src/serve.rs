@@ -223,7 +223,7 @@ pub fn serve(config: &Config, stop: &StopHandle, mut tell: impl FnMut(&Told)) ->
     let machine =
         machine::keep(&members, disks.clone(), recorders.clone(), current.clone());
     let machine = machine.map_err(Error::Start)?;
-    let seen = Seen { disks, machine, log: config.log.clone(), alerts: alerts.clone() };
+    let seen = Seen { disks, machine, log: config.log.clone(), alerts: alerts.history().clone() };
     let (base, audit) = (bound.base(), state.join("audit.log"));
     let station = Station::new(
         members,
@@ -403,6 +403,7 @@ mod tests {
                 program: "/nowhere".into(),
                 demo: None,
                 vsi: None,
+                log: Default::default(),
             };
             let error = serve(&config, &StopHandle::default(), |_| panic!()).unwrap_err();
             assert!(matches!(error, Error::Open { .. }) && error.hint().is_some(), "{error}");

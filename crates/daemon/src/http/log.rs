@@ -93,7 +93,7 @@ pub(super) async fn entries(
     ),
 )]
 pub(super) async fn alerts(_: Viewer, State(station): Shared) -> Json<Told> {
-    Json(station.alerts.history().all())
+    Json(station.alerts.all())
 }
 
 /// Which lines.

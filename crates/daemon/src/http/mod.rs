@@ -46,7 +46,7 @@ use utoipa_axum::routes;
 
 use self::audit::Audit;
 use self::problem::Problem;
-use crate::alerts::Alerts;
+use crate::alerts::history::History;
 use crate::auth::attempts::AttemptsOfAll;
 use crate::auth::sessions::Sessions;
 use crate::disks::Disks;
@@ -83,7 +83,7 @@ pub struct Station {
     /// The log.
     pub log: Log,
     /// The alerts.
-    pub alerts: Alerts,
+    pub alerts: History,
     /// The sessions of browsers.
     pub sessions: Mutex<Sessions>,
     /// The beginning of the dashboard's address: `http://127.0.0.1:8480`.
@@ -105,7 +105,7 @@ pub struct Seen {
     /// The log.
     pub log: Log,
     /// The alerts.
-    pub alerts: Alerts,
+    pub alerts: History,
 }
 
 /// Handlers share it.

@@ -3,7 +3,7 @@ use crate::recorder::life::Life;
 use crate::recorder::request::StartRequest;
 
 fn recording(phase: Phase) -> Recording {
-    let life = Life { phase, ..Life::default() };
+    let life = Life::in_phase(phase);
     let request = StartRequest::default();
     Recording { id: Uuid::now_v7(), request, found: false, pid: None, life }
 }

@@ -155,6 +155,11 @@ impl Life {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn in_phase(phase: Phase) -> Self {
+        Self { phase, ..Self::default() }
+    }
+
     /// True if the recorder runs.
     pub fn is_active(&self) -> bool {
         self.phase != Phase::Ended
