@@ -2,6 +2,7 @@
 
 import { call } from "./api.js";
 import { bytes, element, keyed, say } from "./dom.js";
+import { jobList } from "./jobs.js";
 
 const PAGE = 100;
 
@@ -66,7 +67,7 @@ export function scans(tools) {
     node.remover.disabled = scan.protected || scan.state === "recording";
   };
 
-  const jobs = element("ul", { class: "plain" });
+  const jobs = jobList(tools, "verify", "rebuild");
   const form = element("form", {
     class: "actions",
     onsubmit: (event) => {
@@ -80,29 +81,12 @@ export function scans(tools) {
     element("section", { "aria-labelledby": "scans-title" },
       element("h2", { id: "scans-title" }, "Scans"), form,
       element("div", { class: "wide" }, element("table", {}, heading, rows)), more),
-    element("section", { "aria-labelledby": "jobs-title" }, element("h2", { id: "jobs-title" }, "Jobs"), jobs),
+    element("section", { "aria-labelledby": "jobs-title" }, element("h2", { id: "jobs-title" }, "Jobs"), jobs.list),
   ];
   act(() => load());
 
-  const job = () => {
-    const text = element("span");
-    const cancel = element("button", { type: "button" }, "Cancel");
-    const node = element("li", {}, text, " ", cancel);
-    Object.assign(node, { text, cancel });
-    return node;
+  const update = (status) => {
+    jobs.update(status);
   };
-  const results = new Map();
-  const fillJob = (node, it) => {
-    const share = it.total_bytes ? Math.floor((100 * it.done_bytes) / it.total_bytes) : 0;
-    if (it.state === "done" && !results.has(it.id)) {
-      results.set(it.id, "");
-      call("GET", `/api/v1/jobs/${it.id}`).then((whole) => results.set(it.id, whole.result.good ? "intact" : "NOT INTACT"), () => results.delete(it.id));
-    }
-    const state = it.state === "running" ? `${share} %` : it.problem ?? (results.get(it.id) || it.state);
-    say(node.text, `verify ${it.scan}: ${state}`);
-    node.cancel.hidden = it.state !== "running" || role === "viewer";
-    node.cancel.onclick = () => act(() => call("DELETE", `/api/v1/jobs/${it.id}`));
-  };
-  const update = (status) => keyed(jobs, status.jobs, (it) => it.id, job, fillJob);
   return { page, update };
 }
