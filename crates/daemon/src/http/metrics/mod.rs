@@ -1,4 +1,6 @@
-//! `/metrics` in OpenMetrics 1.0: what is known of recordings, streams and members.
+//! `/metrics` in OpenMetrics 1.0: what is known of recordings, streams, members and the [`host`].
+
+mod host;
 
 use std::fmt::Write;
 
@@ -33,7 +35,15 @@ pub(super) async fn show(_: Viewer, Extracted(station): Shared) -> Response {
     let status: Option<serde_json::Value> = serde_json::from_str(&station.news.borrow()).ok();
     let members = status.as_ref().and_then(|it| it["members"].as_array()).cloned();
     let members = members.unwrap_or_default();
-    let text = text_of(&station.recorders.all(), &members, &station.schedules.all());
+    let mut text = text_of(&station.recorders.all(), &members, &station.schedules.all());
+    if let Some(disks) = station.disks.newest() {
+        host::of_disks(&mut text, &disks);
+    }
+    if let Some(machine) = station.machine.newest() {
+        host::of_machine(&mut text, &machine);
+    }
+    host::of_alerts(&mut text, &station.alerts.all().open);
+    let text = text + "# EOF\n";
     ([(header::CONTENT_TYPE, KIND)], text).into_response()
 }
 
@@ -163,7 +173,7 @@ fn text_of(
         }
     }
     of_schedules(&mut text, schedules);
-    text + "# EOF\n"
+    text
 }
 
 fn of_schedules(text: &mut String, schedules: &[Scheduled]) {
@@ -212,6 +222,6 @@ mod tests {
         let text = text_of(&[], &members, &[]);
         assert!(text.contains("fullbore_recordings{phase=\"recording\"} 0\n"), "{text}");
         assert!(text.contains("fullbore_store_free_bytes{member=\"/m0\"} 5\n"), "{text}");
-        assert!(!text.contains("fullbore_store_size_bytes{") && text.ends_with("# EOF\n"));
+        assert!(!text.contains("fullbore_store_size_bytes{"), "{text}");
     }
 }
