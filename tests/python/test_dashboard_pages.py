@@ -138,7 +138,7 @@ def test_a_schedule_is_checked_put_recorded_and_removed_on_its_page(store, tmp_p
         (entry,) = ask("ls", "--store", store)
         rate = entry["bytes"] * 10**9 // entry["duration_ns"]
         scans = csv(("old", -30, 5), ("one", 4, 1.5), ("far", 30, 86_400_000))
-        types(page, name="day1", source=source + "&fps=1000", session="test", lead="1s", scans=scans)
+        types(page, name="day1", source=source, session="test", lead="1s", scans=scans)
         clicks(page, "#put [name=check]")
         until(page, "document.querySelector('#checked').textContent.includes('the store is full at')")
         text = page.value("document.querySelector('#checked').textContent")

@@ -36,10 +36,11 @@ const CARDS: &[OfCard] = &[
     ("fullbore_card_error_packets", "Packets with errors", |it| it.error_packets),
 ];
 
-pub(super) fn of_disks(text: &mut String, disks: &Disks) {
+/// Without a look, there are only headings.
+pub(super) fn of_disks(text: &mut String, disks: Option<&Disks>) {
     for (name, help, value) in DRIVES {
         head(text, name, "gauge", help);
-        for drive in &disks.drives {
+        for drive in disks.iter().flat_map(|it| &it.drives) {
             if let Some(value) = value(drive) {
                 line(text, name, &[("drive", &drive.name)], value);
             }
@@ -47,25 +48,27 @@ pub(super) fn of_disks(text: &mut String, disks: &Disks) {
     }
     let name = "fullbore_member_drive";
     head(text, name, "gauge", "1 for each drive below a member");
-    for member in &disks.members {
+    for member in disks.iter().flat_map(|it| &it.members) {
         for drive in &member.drives {
             line(text, name, &[("member", &member.path), ("drive", drive)], 1.0);
         }
     }
 }
 
-pub(super) fn of_machine(text: &mut String, machine: &Machine) {
+/// The same of cards and clock.
+pub(super) fn of_machine(text: &mut String, machine: Option<&Machine>) {
     for (name, help, value) in CARDS {
         head(text, name, "counter", help);
-        for card in &machine.cards {
+        for card in machine.iter().flat_map(|it| &it.cards) {
             if let Some(value) = value(card) {
                 line(text, &sample(name, "counter"), &[("card", &card.name)], value as f64);
             }
         }
     }
-    let clock = &machine.clock;
-    let synchronised = clock.synchronised.map(|it| f64::from(u8::from(it)));
-    let (offset, error) = clock.chrony.as_ref().map(|it| (it.offset_s, it.largest_error_s)).unzip();
+    let clock = machine.map(|it| &it.clock);
+    let synchronised = clock.and_then(|it| it.synchronised).map(|it| f64::from(u8::from(it)));
+    let chrony = clock.and_then(|it| it.chrony.as_ref());
+    let (offset, error) = chrony.map(|it| (it.offset_s, it.largest_error_s)).unzip();
     for (name, help, value) in [
         ("fullbore_clock_synchronised", "1 if the kernel calls the clock synchronised", synchronised),
         ("fullbore_clock_offset_seconds", "By which the clock is ahead of true time", offset),
@@ -116,7 +119,8 @@ mod tests {
         ];
         let (members, benchmarks, writes) = (vec![], vec![], vec![]);
         let mut text = String::new();
-        of_disks(&mut text, &Disks { time: Tai(0), members, drives, benchmarks, writes });
+        let disks = Disks { time: Tai(0), members, drives, benchmarks, writes };
+        of_disks(&mut text, Some(&disks));
         for wanted in [
             "fullbore_drive_healthy{drive=\"sda\"} 1\n",
             "fullbore_drive_healthy{drive=\"sdb\"} 0\n",

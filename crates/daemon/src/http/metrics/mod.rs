@@ -36,12 +36,8 @@ pub(super) async fn show(_: Viewer, Extracted(station): Shared) -> Response {
     let members = status.as_ref().and_then(|it| it["members"].as_array()).cloned();
     let members = members.unwrap_or_default();
     let mut text = text_of(&station.recorders.all(), &members, &station.schedules.all());
-    if let Some(disks) = station.disks.newest() {
-        host::of_disks(&mut text, &disks);
-    }
-    if let Some(machine) = station.machine.newest() {
-        host::of_machine(&mut text, &machine);
-    }
+    host::of_disks(&mut text, station.disks.newest().as_deref());
+    host::of_machine(&mut text, station.machine.newest().as_deref());
     host::of_alerts(&mut text, &station.alerts.all().open);
     let text = text + "# EOF\n";
     ([(header::CONTENT_TYPE, KIND)], text).into_response()
