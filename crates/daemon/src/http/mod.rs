@@ -12,6 +12,7 @@ mod body;
 mod demo;
 mod disks;
 mod events;
+mod files;
 mod guard;
 mod jobs;
 mod log;
@@ -91,6 +92,7 @@ pub struct Station {
     attempts: Mutex<AttemptsOfAll>,
     followers: Arc<Semaphore>,
     lookers: Arc<Semaphore>,
+    readers: Arc<Semaphore>,
     demo: Option<Controls>,
     audit: Audit,
 }
@@ -129,6 +131,7 @@ impl Station {
         let attempts = Mutex::new(AttemptsOfAll::new(Instant::now()));
         let followers = Arc::new(Semaphore::new(MOST_FOLLOWERS));
         let lookers = Arc::new(Semaphore::new(spectra::MOST_LOOKERS));
+        let readers = Arc::new(Semaphore::new(files::MOST_READ));
         let Seen { disks, machine, log, alerts } = seen;
         let (sessions, audit) = (Mutex::new(sessions), Audit::new(audit));
         Self {
@@ -147,6 +150,7 @@ impl Station {
             attempts,
             followers,
             lookers,
+            readers,
             demo: None,
             audit,
         }
@@ -191,6 +195,8 @@ fn api() -> OpenApiRouter<Arc<Station>> {
         .routes(routes!(scans::mark))
         .routes(routes!(scans::verify))
         .routes(routes!(disks::rebuild))
+        .routes(routes!(files::list))
+        .routes(routes!(files::get))
         .routes(routes!(stored::spectrum))
         .routes(routes!(jobs::list, disks::work))
         .routes(routes!(jobs::show, jobs::cancel))

@@ -14,6 +14,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ("/style.css", "text/css; charset=utf-8", include_str!("../web/style.css")),
     ("/main.js", "text/javascript; charset=utf-8", include_str!("../web/main.js")),
     ("/api.js", "text/javascript; charset=utf-8", include_str!("../web/api.js")),
+    ("/account.js", "text/javascript; charset=utf-8", include_str!("../web/account.js")),
     ("/disks.js", "text/javascript; charset=utf-8", include_str!("../web/disks.js")),
     ("/findings.js", "text/javascript; charset=utf-8", include_str!("../web/findings.js")),
     ("/jobs.js", "text/javascript; charset=utf-8", include_str!("../web/jobs.js")),

@@ -1,5 +1,6 @@
 // The page Scans: what is stored, its verdict, and what can be done with it.
 
+import { accountOf } from "./account.js";
 import { call } from "./api.js";
 import { bytes, element, keyed, say } from "./dom.js";
 import { jobList } from "./jobs.js";
@@ -27,6 +28,7 @@ export function scans(tools) {
   const row = (scan) => {
     const base = `/api/v1/scans/${encodeURIComponent(scan.name)}`;
     const verify = element("button", { type: "button", onclick: () => act(() => call("POST", `${base}/verify`)) }, "Verify");
+    const account = element("button", { type: "button", class: "account", "aria-label": `Account of ${scan.name}`, onclick: () => act(() => detail(node.scan)) }, "Account");
     const protect = element("button", {
       type: "button",
       onclick: () => act(async () => {
@@ -47,7 +49,7 @@ export function scans(tools) {
     }, "Remove");
     const allowed = [role === "viewer" ? "" : verify, ...(role === "admin" ? [protect, remove] : [])];
     const cells = Array.from({ length: 5 }, () => element("td"));
-    const node = element("tr", {}, element("th", { scope: "row", class: "left" }), ...cells, element("td", {}, element("a", { href: `#stream/scan/${encodeURIComponent(scan.name)}` }, "Spectrum"), " ", ...allowed));
+    const node = element("tr", {}, element("th", { scope: "row", class: "left" }), ...cells, element("td", {}, element("a", { href: `#stream/scan/${encodeURIComponent(scan.name)}` }, "Spectrum"), " ", account, ...allowed));
     node.protect = protect;
     node.remover = remove;
     return node;
@@ -67,6 +69,16 @@ export function scans(tools) {
     node.remover.disabled = scan.protected || scan.state === "recording";
   };
 
+  const below = element("div");
+  /** Shows the account of a scan below the list. */
+  const detail = async (scan) => {
+    const base = `/api/v1/scans/${encodeURIComponent(scan.name)}`;
+    const told = await call("GET", base);
+    // A scan that is being recorded, or lacks blocks, has no files.
+    const files = await call("GET", `${base}/files`).catch(() => []);
+    below.replaceChildren(accountOf(scan.name, told, files));
+    below.querySelector("h2").focus();
+  };
   const jobs = jobList(tools, "verify", "rebuild");
   const form = element("form", {
     class: "actions",
@@ -81,6 +93,7 @@ export function scans(tools) {
     element("section", { "aria-labelledby": "scans-title" },
       element("h2", { id: "scans-title" }, "Scans"), form,
       element("div", { class: "wide" }, element("table", {}, heading, rows)), more),
+    below,
     element("section", { "aria-labelledby": "jobs-title" }, element("h2", { id: "jobs-title" }, "Jobs"), jobs.list),
   ];
   act(() => load());
