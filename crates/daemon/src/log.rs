@@ -28,6 +28,7 @@ pub const AUDIT: &str = "fullbore::audit";
 /// How serious an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
+#[schema(as = LogLevel)]
 pub enum Level {
     /// What happens in normal work.
     Info,
@@ -39,6 +40,7 @@ pub enum Level {
 
 /// An entry.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[schema(as = LogEntry)]
 pub struct Entry {
     /// Its number: 1, 2 and so on since the daemon started.
     pub number: u64,
@@ -71,6 +73,7 @@ pub struct Wanted {
 
 /// Entries in the order asked for.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[schema(as = LogPage)]
 pub struct Page {
     /// The entries, the newest first.
     pub entries: Vec<Entry>,

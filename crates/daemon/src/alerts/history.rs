@@ -32,6 +32,7 @@ pub struct Alert {
 
 /// All that are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Alerts)]
 pub struct Told {
     /// Those that last, the newest first.
     pub open: Vec<Alert>,

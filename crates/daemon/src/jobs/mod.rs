@@ -46,6 +46,7 @@ pub struct Jobs(Arc<Mutex<BTreeMap<Uuid, Arc<Running>>>>);
 /// What a job does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
+#[schema(as = JobKind)]
 pub enum Kind {
     /// Reads a scan, and checks it.
     Verify,

@@ -16,6 +16,7 @@ pub const MOST: usize = 5000;
 /// The state of a scan in the timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
+#[schema(as = ScanMoment)]
 pub enum Moment {
     /// It is in the store.
     Stored,

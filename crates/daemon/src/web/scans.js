@@ -49,7 +49,7 @@ export function scans(tools) {
     }, "Remove");
     const allowed = [role === "viewer" ? "" : verify, ...(role === "admin" ? [protect, remove] : [])];
     const cells = Array.from({ length: 5 }, () => element("td"));
-    const node = element("tr", {}, element("th", { scope: "row", class: "left" }), ...cells, element("td", {}, element("a", { href: `#stream/scan/${encodeURIComponent(scan.name)}` }, "Spectrum"), " ", account, ...allowed));
+    const node = element("tr", {}, element("th", { scope: "row", class: "left" }), ...cells, element("td", {}, element("a", { href: `#stream/scan/${encodeURIComponent(scan.name)}` }, "Spectrum"), " ", ...allowed, " ", account));
     node.protect = protect;
     node.remover = remove;
     return node;
