@@ -126,8 +126,14 @@ impl Log {
     /// The entries after a number, the oldest first: at most so many, and of more than that the newest.
     pub fn after(&self, number: u64, most: usize) -> Vec<Entry> {
         let ring = self.lock();
-        let mut newest: Vec<Entry> =
-            ring.entries.iter().rev().take_while(|it| it.number > number).take(most).cloned().collect();
+        let mut newest: Vec<Entry> = ring
+            .entries
+            .iter()
+            .rev()
+            .take_while(|it| it.number > number)
+            .take(most)
+            .cloned()
+            .collect();
         newest.reverse();
         newest
     }
@@ -210,7 +216,10 @@ mod tests {
         let page = log.page(&all());
         let texts: Vec<&str> = page.entries.iter().rev().map(|it| it.text.as_str()).collect();
         assert_eq!(texts[0], "a schedule is not recorded; schedule: vgos; count: 3");
-        assert_eq!((texts[1], page.entries[1].recording.as_deref()), ("a frame is lost", Some("id")));
+        assert_eq!(
+            (texts[1], page.entries[1].recording.as_deref()),
+            ("a frame is lost", Some("id"))
+        );
         assert_eq!((texts.len(), page.entries[1].level), (3, Level::Error));
         assert!(texts[2].len() < LONGEST + 9);
         let errors = log.page(&Wanted { level: Level::Error, ..all() });
@@ -229,10 +238,10 @@ mod tests {
         }
         let page = log.page(&all());
         assert_eq!((page.entries.len(), page.entries.last().unwrap().number), (KEPT, 8));
-        assert_eq!(log.after(log.last() - 3, 2).iter().map(|it| it.number).collect::<Vec<_>>(), [
-            KEPT as u64 + 6,
-            KEPT as u64 + 7
-        ]);
+        assert_eq!(
+            log.after(log.last() - 3, 2).iter().map(|it| it.number).collect::<Vec<_>>(),
+            [KEPT as u64 + 6, KEPT as u64 + 7]
+        );
     }
 
     proptest! {

@@ -220,8 +220,7 @@ pub fn serve(config: &Config, stop: &StopHandle, mut tell: impl FnMut(&Told)) ->
     let kept = sessions.keep_only(&current.get().tokens);
     kept.map_err(|source| Error::File { path, what, source })?;
     let disks = disks::keep(&members).map_err(Error::Start)?;
-    let machine =
-        machine::keep(&members, disks.clone(), recorders.clone(), current.clone());
+    let machine = machine::keep(&members, disks.clone(), recorders.clone(), current.clone());
     let machine = machine.map_err(Error::Start)?;
     let seen = Seen { disks, machine, log: config.log.clone(), alerts: alerts.history().clone() };
     let (base, audit) = (bound.base(), state.join("audit.log"));

@@ -105,7 +105,8 @@ pub fn keep(
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let look = move || {
         let members = answers.iter().map(space_of).collect();
-        let (recordings, next_scans, time) = (recorders.all(), schedules.next(), Clock::new().now());
+        let (recordings, next_scans, time) =
+            (recorders.all(), schedules.next(), Clock::new().now());
         if let Some(why) = in_the_way(&recordings, &next_scans, time) {
             jobs.yield_to(&why);
         }

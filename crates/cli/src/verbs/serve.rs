@@ -114,7 +114,12 @@ struct CheckJson<'a> {
 }
 
 /// Runs the command. `file` describes the station, and `log` collects what it logs.
-pub fn run(args: Args, file: Option<PathBuf>, log: Log, output: Output) -> anyhow::Result<ExitCode> {
+pub fn run(
+    args: Args,
+    file: Option<PathBuf>,
+    log: Log,
+    output: Output,
+) -> anyhow::Result<ExitCode> {
     if args.check {
         let file = file.context("--check checks the file of --config, and none is given")?;
         return check(&file, output);

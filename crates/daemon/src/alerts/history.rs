@@ -119,7 +119,10 @@ mod tests {
         step(1, &[lost(1)]);
         let told = step(2, &[lost(7)]);
         assert_eq!((told.open.len(), history.open()), (1, 1));
-        assert_eq!((told.open[0].begun, told.open[0].problem.text.as_str()), (Tai(1), "7 frames lost"));
+        assert_eq!(
+            (told.open[0].begun, told.open[0].problem.text.as_str()),
+            (Tai(1), "7 frames lost")
+        );
         assert_eq!(step(4, &[]).open.len(), 1, "it may come again");
         let told = step(20, &[]);
         assert_eq!((told.open.len(), told.ended[0].ended), (0, Some(Tai(20))));

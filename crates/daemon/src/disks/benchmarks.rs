@@ -88,7 +88,10 @@ mod tests {
         assert!(concerns(&result, &[place.path().to_owned()]));
         assert!(!concerns(&result, &["/proc".into()]));
         let shown = shown(&result);
-        assert_eq!((shown.targets, shown.write_rate, shown.longest_write_ms), (vec![path], None, None));
+        assert_eq!(
+            (shown.targets, shown.write_rate, shown.longest_write_ms),
+            (vec![path], None, None)
+        );
         result.kind = Kind::Memory;
         assert!(!concerns(&result, &[place.path().to_owned()]));
     }

@@ -199,7 +199,8 @@ mod tests {
         std::fs::write(monitor.join("temp1_max"), "60000\n").unwrap();
         std::fs::write(device.join("model"), "A DRIVE \n").unwrap();
         let roots = Roots { sysfs: place.path().to_owned(), ..Roots::default() };
-        let log = serde_json::json!({"smart_status": {"passed": true}, "temperature": {"current": 39}});
+        let log =
+            serde_json::json!({"smart_status": {"passed": true}, "temperature": {"current": 39}});
         let told = drive(&roots, health::of_smartctl("sdx", &log));
         assert_eq!((told.temperature_c, told.limit_c), (Some(41.5), Some(60.0)));
         assert_eq!(told.model.as_deref(), Some("A DRIVE"));

@@ -74,7 +74,8 @@ async fn seen<T: Serialize + Send + Sync + 'static>(kept: &Kept<T>) -> Result<Re
     let end = Instant::now() + FIRST_LOOK;
     loop {
         if let Some(newest) = kept.newest() {
-            let text = serde_json::to_string(&*newest).map_err(|error| Problem::internal(&error))?;
+            let text =
+                serde_json::to_string(&*newest).map_err(|error| Problem::internal(&error))?;
             return Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response());
         }
         if Instant::now() > end {

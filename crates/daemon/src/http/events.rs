@@ -94,7 +94,8 @@ pub(super) async fn follow(
                 sleep_until(next).await;
                 news.changed().await.ok()?;
                 let text: Arc<str> = news.borrow_and_update().clone();
-                let mut events = vec![Ok::<_, Infallible>(Event::default().event("state").data(&*text))];
+                let mut events =
+                    vec![Ok::<_, Infallible>(Event::default().event("state").data(&*text))];
                 let (entries, last) = fresh(&log, last, level);
                 events.extend(entries.map(Ok));
                 Some((stream::iter(events), (news, Instant::now() + every, permit, last)))

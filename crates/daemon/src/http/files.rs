@@ -66,7 +66,10 @@ pub(super) async fn list(
         let (name, _) = whole(&members, &scan)?;
         let files = ServedFiles::of(members).of_scan(&name).map_err(|error| of_files(&error))?;
         let shown = |name: String| name.rsplit('/').next().map(str::to_owned).unwrap_or(name);
-        let file = |it: fullbore_transfer::files::Listed| FileOfScan { name: shown(it.name), bytes: it.bytes };
+        let file = |it: fullbore_transfer::files::Listed| FileOfScan {
+            name: shown(it.name),
+            bytes: it.bytes,
+        };
         Ok(Json(files.into_iter().map(file).collect()))
     })
     .await

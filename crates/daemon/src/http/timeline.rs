@@ -116,7 +116,8 @@ pub(super) async fn check(
 
 /// Bytes free on all members, as the state of the station tells: no request waits for a disk that does not answer.
 fn free(station: &Station) -> u64 {
-    let status: serde_json::Value = serde_json::from_str(&station.news.borrow()).unwrap_or_default();
+    let status: serde_json::Value =
+        serde_json::from_str(&station.news.borrow()).unwrap_or_default();
     let members = status["members"].as_array().cloned().unwrap_or_default();
     members.iter().filter_map(|it| it["free_bytes"].as_u64()).sum()
 }

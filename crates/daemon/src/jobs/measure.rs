@@ -126,14 +126,19 @@ mod tests {
     #[test]
     fn a_result_an_error_and_an_end_are_told_apart() {
         let stop = StopHandle::default();
-        let End::Done(result) = shell("echo '{\"passed\": false}'; exit 1", &stop) else { panic!() };
+        let End::Done(result) = shell("echo '{\"passed\": false}'; exit 1", &stop) else {
+            panic!()
+        };
         assert_eq!(result["passed"], false);
-        let script = "echo '{\"error\": \"too small\", \"advice\": \"free some space\"}' >&2; exit 2";
+        let script =
+            "echo '{\"error\": \"too small\", \"advice\": \"free some space\"}' >&2; exit 2";
         let End::Failed(why) = shell(script, &stop) else { panic!() };
         assert_eq!(why, "too small (free some space)");
         let End::Failed(why) = shell("exit 7", &stop) else { panic!() };
         assert!(why.contains("exit status: 7"), "{why}");
-        let End::Failed(why) = shell("echo nonsense; echo plain words >&2", &stop) else { panic!() };
+        let End::Failed(why) = shell("echo nonsense; echo plain words >&2", &stop) else {
+            panic!()
+        };
         assert_eq!(why, "plain words");
     }
 
@@ -142,9 +147,8 @@ mod tests {
         let stop = std::sync::Arc::new(StopHandle::default());
         let of_thread = stop.clone();
         let begun = Instant::now();
-        let work = thread::spawn(move || {
-            of_command(Command::new("sleep").arg("60"), &of_thread).unwrap()
-        });
+        let work =
+            thread::spawn(move || of_command(Command::new("sleep").arg("60"), &of_thread).unwrap());
         thread::sleep(Duration::from_millis(100));
         stop.stop();
         assert!(matches!(work.join().unwrap(), End::Cancelled));

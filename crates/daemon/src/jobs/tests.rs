@@ -51,7 +51,10 @@ fn benchmarks_end_when_a_recording_begins_and_scans_are_verified_on() {
     };
     let verify = jobs.start(Kind::Verify, (Some("s_a".into()), None), until_stopped).unwrap();
     let bench = jobs.start(Kind::Benchmark, (None, Some("/m0".into())), until_stopped).unwrap();
-    assert!(matches!(jobs.measure(Kind::SelfTest, "/x".into(), "/m".into(), None), Err(Error::Many)));
+    assert!(matches!(
+        jobs.measure(Kind::SelfTest, "/x".into(), "/m".into(), None),
+        Err(Error::Many)
+    ));
     jobs.yield_to("s_b is being recorded");
     let ended = |id| loop {
         let job = jobs.get(id).unwrap();

@@ -74,7 +74,10 @@ mod tests {
         let line = "C0A80101,192.168.1.1,2,1764273600.123456789,-0.000012000,0.000010000,0.000025000,-8.513,\
                     -0.001,0.046,0.000400000,0.000100000,64.2,Normal\n";
         let told = tracking(line).unwrap();
-        assert_eq!((told.reference.as_str(), told.stratum, told.leap.as_str()), ("192.168.1.1", 2, "Normal"));
+        assert_eq!(
+            (told.reference.as_str(), told.stratum, told.leap.as_str()),
+            ("192.168.1.1", 2, "Normal")
+        );
         assert_eq!((told.offset_s, told.rms_offset_s), (0.000012, 0.000025));
         assert!((told.largest_error_s - 0.0003).abs() < 1e-12);
         for wrong in ["", "506 Cannot talk to daemon", "a,b,c,d,e,f,g,h,i,j,k,l,m,n", &line[..60]] {

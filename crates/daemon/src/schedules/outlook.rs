@@ -127,9 +127,13 @@ fn short_pauses(agenda: &Agenda, now: Tai) -> Vec<String> {
 fn taken(agenda: &Agenda, scans: &[Entry], now: Tai) -> Vec<String> {
     let names: BTreeSet<&str> = scans.iter().map(|it| it.name.as_str()).collect();
     let ahead = agenda.scans.scans.iter().filter(|scan| scan.start > now);
-    let is_taken = |it: &&Planned| names.contains(format!("{}_{}", agenda.session, it.name).as_str());
+    let is_taken =
+        |it: &&Planned| names.contains(format!("{}_{}", agenda.session, it.name).as_str());
     let told = |it: &Planned| {
-        format!("the store has a scan {}_{}: the new one gets another name", agenda.session, it.name)
+        format!(
+            "the store has a scan {}_{}: the new one gets another name",
+            agenda.session, it.name
+        )
     };
     listed(ahead.filter(is_taken).map(told).collect())
 }
@@ -155,7 +159,8 @@ mod tests {
 
     use super::*;
 
-    const CSV: &str = "scan,start,duration\nno1,2030-01-01T00:00:00Z,40s\nno2,2030-01-01T00:00:43Z,40s\n";
+    const CSV: &str =
+        "scan,start,duration\nno1,2030-01-01T00:00:00Z,40s\nno2,2030-01-01T00:00:43Z,40s\n";
 
     fn agenda(endpoints: &[&str]) -> Agenda {
         Agenda {
@@ -198,7 +203,10 @@ mod tests {
         assert_eq!((told.rate, told.rate_by.as_deref()), (Some(1000), Some("the scan r1_no0")));
         assert_eq!((told.needed_bytes, told.fills, told.ahead), (Some(80_000), None, 2));
         let told = outlook(&agenda(&stated), &scans[1..], 1 << 40, Tai(0));
-        assert_eq!((told.rate, told.rate_by.as_deref()), (Some(2 * 8_032_000), Some("the sources")));
+        assert_eq!(
+            (told.rate, told.rate_by.as_deref()),
+            (Some(2 * 8_032_000), Some("the sources"))
+        );
         let told = outlook(&agenda(&["udp://0.0.0.0:1?format=vdif"]), &[], 0, Tai(0));
         assert_eq!((told.rate, told.needed_bytes, told.full), (None, None, None));
     }
@@ -210,7 +218,10 @@ mod tests {
         assert_eq!(told.fills.as_deref(), Some("no2"));
         let [full, pause, name] = told.problems.as_slice() else { panic!("{:?}", told.problems) };
         assert!(full.contains("is full at") && full.contains("in scan no2"), "{full}");
-        assert!(pause.contains("no2 begins 3 s after no1") && pause.contains("5 s before"), "{pause}");
+        assert!(
+            pause.contains("no2 begins 3 s after no1") && pause.contains("5 s before"),
+            "{pause}"
+        );
         assert!(name.contains("has a scan r1_no2"), "{name}");
         let both = outlooks(&[agenda(&[]), agenda(&[])], &scans, 100_000, Tai(0));
         assert_eq!((both[0].free_bytes, both[1].free_bytes), (100_000, 20_000));
@@ -220,6 +231,9 @@ mod tests {
     #[test]
     fn long_lists_are_cut() {
         let many = listed((0..30).map(|it| it.to_string()).collect());
-        assert_eq!((many.len(), many.last().unwrap().as_str()), (LISTED + 1, "and 10 more of this kind"));
+        assert_eq!(
+            (many.len(), many.last().unwrap().as_str()),
+            (LISTED + 1, "and 10 more of this kind")
+        );
     }
 }

@@ -75,9 +75,18 @@ pub struct Timeline {
 }
 
 /// The scans between two times.
-pub fn scans(agendas: &[Agenda], stored: &[Entry], from: Tai, until: Tai, now: Tai) -> Vec<TimelineScan> {
-    let mut found: Vec<TimelineScan> =
-        stored.iter().filter_map(|it| of_entry(it, now)).filter(|it| is_in(it, from, until)).collect();
+pub fn scans(
+    agendas: &[Agenda],
+    stored: &[Entry],
+    from: Tai,
+    until: Tai,
+    now: Tai,
+) -> Vec<TimelineScan> {
+    let mut found: Vec<TimelineScan> = stored
+        .iter()
+        .filter_map(|it| of_entry(it, now))
+        .filter(|it| is_in(it, from, until))
+        .collect();
     let known: BTreeMap<String, usize> =
         found.iter().enumerate().map(|(place, it)| (it.scan.clone(), place)).collect();
     for agenda in agendas {

@@ -29,7 +29,11 @@ pub fn check(host: &Host) -> Vec<Finding> {
     for drive in &drives {
         findings.extend(of_drive(&host.roots, drive));
         if !host.quick {
-            findings.push(if host.is_this { told::of_drive(drive).finding } else { not_told(drive) });
+            findings.push(if host.is_this {
+                told::of_drive(drive).finding
+            } else {
+                not_told(drive)
+            });
         }
     }
     findings

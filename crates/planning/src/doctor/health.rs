@@ -118,9 +118,11 @@ pub fn of_smartctl(drive: &str, log: &Value) -> Health {
     let number = |path: &str| log.pointer(path).and_then(Value::as_u64);
     let nvme = log.get("nvme_smart_health_information_log");
     let finding = match (log.pointer("/smart_status/passed").and_then(Value::as_bool), nvme) {
-        (Some(false), _) => Finding::new("health", drive, Grade::Problem, "it expects to fail soon")
-            .cost("it may fail during a recording")
-            .command(format!("replace it; smartctl -a /dev/{drive} shows the reason")),
+        (Some(false), _) => {
+            Finding::new("health", drive, Grade::Problem, "it expects to fail soon")
+                .cost("it may fail during a recording")
+                .command(format!("replace it; smartctl -a /dev/{drive} shows the reason"))
+        }
         (_, Some(nvme)) => judged_nvme(drive, nvme),
         (None, None) => Finding::unknown("health", drive, "it does not report its health"),
         (Some(true), None) => match unreadable(log) {

@@ -12,13 +12,15 @@ type OfDrive = (&'static str, &'static str, fn(&Drive) -> Option<f64>);
 
 /// Metrics of each drive, all gauges.
 const DRIVES: &[OfDrive] = &[
-    ("fullbore_drive_healthy", "1 if the drive calls itself healthy, 0 if it is worn or fails", |it| {
-        match it.health.grade {
+    (
+        "fullbore_drive_healthy",
+        "1 if the drive calls itself healthy, 0 if it is worn or fails",
+        |it| match it.health.grade {
             Grade::Unknown => None,
             Grade::Good | Grade::Advice => Some(1.0),
             Grade::Problem => Some(0.0),
-        }
-    }),
+        },
+    ),
     ("fullbore_drive_temperature_celsius", "Temperature", |it| it.temperature_c),
     ("fullbore_drive_life_used_ratio", "Share of the life that is used", |it| {
         it.life_used_percent.map(|percent| percent as f64 / 100.0)
@@ -32,7 +34,9 @@ const CARDS: &[OfCard] = &[
     ("fullbore_card_received_packets", "Packets received", |it| it.received_packets),
     ("fullbore_card_received_bytes", "Bytes received", |it| it.received_bytes),
     ("fullbore_card_dropped_packets", "Packets that the kernel dropped", |it| it.dropped_packets),
-    ("fullbore_card_missed_packets", "Packets that found no room in the card", |it| it.missed_packets),
+    ("fullbore_card_missed_packets", "Packets that found no room in the card", |it| {
+        it.missed_packets
+    }),
     ("fullbore_card_error_packets", "Packets with errors", |it| it.error_packets),
 ];
 
@@ -70,7 +74,11 @@ pub(super) fn of_machine(text: &mut String, machine: Option<&Machine>) {
     let chrony = clock.and_then(|it| it.chrony.as_ref());
     let (offset, error) = chrony.map(|it| (it.offset_s, it.largest_error_s)).unzip();
     for (name, help, value) in [
-        ("fullbore_clock_synchronised", "1 if the kernel calls the clock synchronised", synchronised),
+        (
+            "fullbore_clock_synchronised",
+            "1 if the kernel calls the clock synchronised",
+            synchronised,
+        ),
         ("fullbore_clock_offset_seconds", "By which the clock is ahead of true time", offset),
         ("fullbore_clock_error_seconds", "By which the clock can be wrong at most", error),
     ] {
