@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 import wire
 from chromium import PROGRAM, Page
-from fullbore import PATIENCE, ask
+from fullbore import PATIENCE, ask, run
 from prometheus_client.openmetrics import parser
 from station import Station, new_source
 from test_dashboard import FAINT, NAMELESS, browser, clicks, errors, types, until  # noqa: F401
@@ -247,6 +247,31 @@ def test_the_machine_is_that_of_doctor_and_plan_and_its_metrics_are_read_by_prom
         assert {it.labels["kind"]: it.value for it in families["fullbore_alerts"].samples}["loss"] == 0
         synchronised = [it.value for it in families["fullbore_clock_synchronised"].samples]
         assert synchronised == ([] if seen["clock"]["synchronised"] is None else [float(seen["clock"]["synchronised"])])
+
+
+@in_browser
+def test_the_account_of_a_scan_shows_its_losses_and_its_streams_are_saved_as_files(store, tmp_path, browser):  # noqa: F811
+    with Station(store, tmp_path / "state") as station:
+        recorded(station, lose={100, 101, 500})
+        page = Page(browser, station.told["login"], 1024)
+        goes_to(page, "scans", "scans")
+        until(page, "document.querySelector('button.account') !== null")
+        clicks(page, "button.account")
+        until(page, "document.querySelectorAll('#account .lost').length", 2)
+        info = ask("info", "test_one", "--store", store)
+        text = page.value("document.querySelector('#account').textContent")
+        assert info["headline"] in text and "3 missing of 900 frames" in text
+        (host,) = [account["host"] for account in info["accounts"]]
+        assert f"ring at most {host['high_water']} of {host['pool_blocks']} blocks" in text
+        places = page.value("[...document.querySelectorAll('#account .lost')].map((it) => Number(it.getAttribute('x')))")
+        assert [round(place) for place in places] == [round(1000 * 100 / FRAMES), round(1000 * 500 / FRAMES)]
+        (link,) = page.value("[...document.querySelectorAll('#files a')].map((it) => it.getAttribute('href'))")
+        saved = station.ask("GET", link, role="viewer")
+        assert saved.body == run("cat", "test_one", "--store", store).stdout and len(saved.body) > 0
+        assert saved.headers["Content-Length"] == str(len(saved.body))
+        assert re.fullmatch(r'attachment; filename="test_one_\d+\.vdif"', saved.headers["Content-Disposition"])
+        assert station.ask("GET", "/api/v1/scans/test_one/files/..%2f..%2fpasswd").status == 404
+        is_sound(page)
 
 
 @pytest.mark.slow
