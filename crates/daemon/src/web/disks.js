@@ -20,6 +20,7 @@ export function disks(tools) {
   const settings = findings();
   const canvas = element("canvas", { id: "writes", role: "img" });
   const told = element("p", { class: "soft", id: "writes-text" });
+  const legend = element("p", { id: "legend" });
   const jobs = jobList(tools, "benchmark", "self-test", "rebuild");
   const looked = element("p", { class: "soft", id: "looked" });
   let [seen, timer, gone, spaces, ended] = [null, null, false, [], ""];
@@ -75,7 +76,7 @@ export function disks(tools) {
     keyed(drives, seen.drives, (it) => it.name, () => row(7), fillDrive);
     keyed(benchmarks, seen.benchmarks, (it) => it.id, () => row(5), fillBenchmark);
     say(looked, `Looked at ${seen.time.slice(0, 19).replace("T", " ")} UTC.`);
-    draw(canvas, told, seen);
+    draw(canvas, told, legend, seen);
   };
   const load = async () => {
     clearTimeout(timer);
@@ -106,7 +107,7 @@ export function disks(tools) {
     section("disks-title", "Members", table(members, "Directory", "Free", "Of", "Used", "File system", "Device", "Drives", "State", ""), looked),
     section("drives-title", "Drives", table(drives, "Drive", "Model", "Kind", "Health", "Found", "Temperature", "Life used", "Power on"),
       element("p", { class: "soft" }, "Drives tell their health through smartctl or nvme, if one is installed and the daemon may ask.")),
-    section("writes-title", "Longest write in each scan", canvas, told),
+    section("writes-title", "Longest write in each scan", canvas, legend, told),
     section("benchmarks-title", "Last benchmarks", table(benchmarks, "Began (UTC)", "Targets", "Written", "Read back", "Longest write", "Recommended")),
     section("work-title", "Jobs", role === "admin" ? rebuild : "", jobs.list),
     section("settings-title", "Settings of the disks", settings.node),
@@ -129,7 +130,7 @@ export function disks(tools) {
 }
 
 /** A curve for each member over the newest scans, from 0 to the longest write. */
-function draw(canvas, told, { writes }) {
+function draw(canvas, told, legend, { writes }) {
   const paths = [...new Set(writes.flatMap((it) => Object.keys(it.longest_write_ns)))];
   const most = Math.max(0, ...writes.flatMap((it) => Object.values(it.longest_write_ns))) / 1e6;
   const worst = writes.find((it) => Object.values(it.longest_write_ns).some((ns) => ns / 1e6 === most));
@@ -137,7 +138,9 @@ function draw(canvas, told, { writes }) {
   say(told, writes.length ? `${writes.length} scans; the longest write took ${most.toFixed(1)} ms, in ${worst?.scan}.` : "No scan is sealed yet.");
   canvas.setAttribute("aria-label", told.textContent);
   if (canvas.hidden || !canvas.isConnected) return;
-  const lines = paths.map((path, at) => ({ values: writes.map((it) => (it.longest_write_ns[path] ?? 0) / 1e6), colour: COLOURS[at % COLOURS.length] }));
+  const colour = (at) => COLOURS[at % COLOURS.length];
+  keyed(legend, paths, (it) => it, (it) => element("span", { class: `curve-${colour(paths.indexOf(it))}` }), (node, it) => say(node, `■ ${it} `));
+  const lines = paths.map((path, at) => ({ values: writes.map((it) => (it.longest_write_ns[path] ?? 0) / 1e6), colour: colour(at) }));
   const axis = [{ place: 0, text: writes[0].scan }, { place: 1, text: writes.at(-1).scan }];
   if (palette().text) curves(canvas, { low: 0, high: Math.max(most * 1.1, 1), unit: "ms", curves: lines, axis, marker: null });
 }

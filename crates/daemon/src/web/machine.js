@@ -55,7 +55,7 @@ export function machine() {
     plan.node.hidden = !seen.plan;
     if (seen.plan) plan.update(seen.plan.findings);
     verdict.className = seen.plan?.verdict === "does-not-fit" ? "bad" : "";
-    say(verdict, seen.plan ? `${VERDICTS[seen.plan.verdict] ?? seen.plan.verdict}: ${seen.planned.length} streams, ${rate(Math.round(seen.plan.rate))}` : `No plan: ${seen.no_plan}`);
+    say(verdict, seen.plan ? `${VERDICTS[seen.plan.verdict] ?? seen.plan.verdict}: ${seen.planned.length} ${seen.planned.length === 1 ? "stream" : "streams"}, ${rate(Math.round(seen.plan.rate))}` : `No plan: ${seen.no_plan}`);
     say(looked, `Looked at ${seen.time.slice(0, 19).replace("T", " ")} UTC.`);
   };
   const load = async () => {
