@@ -26,6 +26,9 @@ use crate::machine::Machine;
 /// How long an answer waits for the first look after the start.
 const FIRST_LOOK: Duration = Duration::from_secs(5);
 
+/// What was seen longer ago than this is looked at again, for the next request.
+const OLD: Duration = Duration::from_secs(2);
+
 /// Work on a member of the store.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -74,6 +77,8 @@ async fn seen<T: Serialize + Send + Sync + 'static>(kept: &Kept<T>) -> Result<Re
     let end = Instant::now() + FIRST_LOOK;
     loop {
         if let Some(newest) = kept.newest() {
+            // While somebody looks, it is looked at more often.
+            kept.refresh(OLD);
             let text =
                 serde_json::to_string(&*newest).map_err(|error| Problem::internal(&error))?;
             return Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response());

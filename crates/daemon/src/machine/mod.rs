@@ -35,6 +35,9 @@ use crate::settings::Current;
 /// Time between two looks.
 const LOOK: Duration = Duration::from_secs(20);
 
+/// How long the first look at the disks is waited for.
+const FIRST_LOOK: Duration = Duration::from_secs(3);
+
 /// A recording shorter than this, in seconds, tells no rate.
 const LONG_ENOUGH: f64 = 1.0;
 
@@ -104,7 +107,7 @@ fn examined(members: &[PathBuf], disks: &Kept<Disks>) -> Report {
         store: members.to_vec(),
     };
     let mut report = doctor::examine(&host);
-    if let Some(disks) = disks.newest() {
+    if let Some(disks) = disks.first(FIRST_LOOK) {
         report.add(disks.drives.iter().map(|it| it.health.clone()));
     }
     report
