@@ -1,6 +1,6 @@
 //! Long work as resources: each job has its progress, can be cancelled, and keeps its result for a while.
 //!
-//! Scans are verified and rebuilt on a thread. Benchmarks and self tests are [processes](measure), and yield to recordings
+//! Scans are verified and rebuilt on a thread. Benchmarks and self tests are processes (`measure`), and yield to recordings
 //! (`docs/decisions/0046-benchmarks-yield.md`).
 
 mod measure;

@@ -48,7 +48,7 @@ pub fn of_drive(drive: &str) -> Health {
     let device = format!("/dev/{drive}");
     let words = ["--json", "--health", "--attributes", &device];
     let mut told = answer("smartctl", &words, PATIENCE).map(|log| of_smartctl(drive, &log));
-    if told.as_ref().map_or(true, |it| it.finding.grade == Grade::Unknown)
+    if !told.as_ref().is_ok_and(|it| it.finding.grade != Grade::Unknown)
         && drive.starts_with("nvme")
     {
         let words = ["smart-log", "--output-format=json", &device];
