@@ -2,6 +2,7 @@
 
     PATH=target/release:$PATH python3 docs/pictures/make.py           # all
     PATH=target/release:$PATH python3 docs/pictures/make.py stream    # the page of a stream alone
+    PATH=target/release:$PATH python3 docs/pictures/make.py station   # the pages of a station alone
 
 Needs fullbore, tmux and chromium on the PATH, and Pillow. The screens are real: fullbore records its own generator.
 """
@@ -9,12 +10,14 @@ Needs fullbore, tmux and chromium on the PATH, and Pillow. The screens are real:
 import base64
 import html
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from PIL import Image
@@ -136,6 +139,45 @@ def stream(seconds=25):
     Image.open(HERE / "stream.png").convert("RGB").quantize(128).save(HERE / "stream.png", optimize=True)
 
 
+def station():
+    """The pages Schedule and Disks of a station that records a schedule, two scans of which are over."""
+    sys.path.insert(0, str(HERE.parents[1] / "tests/python"))
+    from chromium import Browser, Page
+
+    with tempfile.TemporaryDirectory() as place:
+        members = [Path(place) / f"disk{n}" for n in range(2)]
+        for member in members:
+            member.mkdir()
+        words = ["fullbore", "serve", "--json", "--listen", "127.0.0.1:0", "--store", ",".join(map(str, members))]
+        daemon = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={**os.environ, "FULLBORE_STATE": place})
+        with tempfile.TemporaryDirectory() as profile, Browser(profile, 60) as browser:
+            page = Page(browser, json.loads(daemon.stdout.readline())["login"], 1200, "light")
+            now = datetime.now(timezone.utc) + timedelta(seconds=6)
+            at = [now + timedelta(seconds=it) for it in (0, 12, 3600, 4500, 7200)]
+            scans = "scan,start,duration,target\n" + "".join(
+                f"no{n:04},{start.isoformat()[:19]}Z,{8 if n < 3 else 600}s,3C84\n" for n, start in enumerate(at, 1)
+            )
+            body = {"options": {"source": [SOURCE], "session": "r1234", "lead": "2s"}, "scans": scans}
+            page.value(
+                "(async () => { const csrf = (await (await fetch('/api/v1/session')).json()).csrf; await fetch('/api/v1/schedules/r1234', "
+                "{method: 'PUT', headers: {'Content-Type': 'application/json', 'X-Fullbore-CSRF': csrf}, body: "
+                f"JSON.stringify({json.dumps(body)})}}); }})()"
+            )
+            sender = subprocess.Popen([*SEND, "--duration", "26s", "--drop", "2e-5"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            time.sleep(32)
+            for name, height in (("schedule", 900), ("disks", 1000)):
+                page.value(f"location.hash = '#{name}'")
+                page.ask("Emulation.setDeviceMetricsOverride", width=1200, height=height, deviceScaleFactor=1, mobile=False)
+                time.sleep(25 if name == "disks" else 3)
+                (HERE / f"{name}.png").write_bytes(base64.b64decode(page.ask("Page.captureScreenshot")["data"]))
+                Image.open(HERE / f"{name}.png").convert("RGB").quantize(64).save(HERE / f"{name}.png", optimize=True)
+            page.value("fetch('/api/v1/session').then((it) => it.json()).then(({csrf}) => fetch('/api/v1/schedules/r1234', {method: 'DELETE', headers: {'X-Fullbore-CSRF': csrf}}))")
+            sender.wait()
+            time.sleep(3)
+        daemon.terminate()
+        daemon.wait()
+
+
 def main():
     work = Path(tempfile.gettempdir()) / "pictures"
     for disk in ("disk0", "disk1", "store0", "store1"):
@@ -159,6 +201,7 @@ def main():
     drives(work)
     shutil.rmtree(work)
     stream()
+    station()
 
 
-stream() if sys.argv[1:] == ["stream"] else main()
+{"stream": stream, "station": station}.get(" ".join(sys.argv[1:]), main)()

@@ -248,7 +248,7 @@ def test_a_wrong_request_is_explained(station, request_, status, why):
 
 
 def filled(path):
-    return re.sub(r"\{id\}", "01990000-0000-7000-8000-000000000000", path).replace("{scan}", "test_none").replace("{name}", "none")
+    return re.sub(r"\{id\}", "01990000-0000-7000-8000-000000000000", path).replace("{scan}", "test_none").replace("{name}", "none").replace("{file}", "46220.vdif")
 
 
 def test_every_route_asks_for_its_role(station):

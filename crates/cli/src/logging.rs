@@ -6,9 +6,12 @@
 use std::io;
 
 use clap::{ArgAction, Args, ValueEnum};
+use fullbore_daemon::log::Log as StationLog;
 use serde::Deserialize;
-use tracing::Level;
+use tracing::level_filters::LevelFilter;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::Layer;
+use tracing_subscriber::prelude::*;
 
 use crate::output::say;
 
@@ -45,25 +48,31 @@ impl Logging {
         self.level > 0 || self.form.is_some()
     }
 
-    /// Starts to log on standard error, if requested, until the returned log is dropped.
-    pub fn start(self) -> Option<Log> {
+    /// Starts to log on standard error, if requested, until the returned log is dropped; and into the log of a station,
+    /// if there is one.
+    pub fn start(self, station: Option<StationLog>) -> Option<Log> {
+        let station = station.map(|it| it.with_filter(LevelFilter::INFO));
         if !self.is_on() {
+            if station.is_some() {
+                tracing_subscriber::registry().with(station).init();
+            }
             return None;
         }
         let level = match self.level {
-            0 | 1 => Level::INFO,
-            2 => Level::DEBUG,
-            _ => Level::TRACE,
+            0 | 1 => LevelFilter::INFO,
+            2 => LevelFilter::DEBUG,
+            _ => LevelFilter::TRACE,
         };
-        let log = tracing_subscriber::fmt().with_max_level(level).with_thread_names(true);
+        let log = tracing_subscriber::fmt::layer().with_thread_names(true);
         let (writer, guard) = NonBlockingBuilder::default().lossy(true).finish(io::stderr());
         let dropped = writer.error_counter();
         // A log on a closed or full standard error must not end a recording.
         let log = log.with_writer(writer).log_internal_errors(false).with_ansi(false);
-        match self.form {
-            Some(Form::Json) => log.json().flatten_event(true).init(),
-            Some(Form::Text) | None => log.init(),
-        }
+        let log = match self.form {
+            Some(Form::Json) => log.json().flatten_event(true).boxed(),
+            Some(Form::Text) | None => log.boxed(),
+        };
+        tracing_subscriber::registry().with(log.with_filter(level)).with(station).init();
         Some(Log { guard: Some(guard), dropped })
     }
 }

@@ -133,7 +133,9 @@ fn run() -> anyhow::Result<ExitCode> {
 /// Runs the command. `file` has the options of a recording that are not typed.
 fn obey(arguments: Arguments, file: RecordFile) -> anyhow::Result<ExitCode> {
     let logging = arguments.logging.or(file.shown.log);
-    let _log = logging.start();
+    let of_station = fullbore_daemon::log::Log::default();
+    let serves = matches!(arguments.verb, Verb::Serve(_));
+    let _log = logging.start(serves.then(|| of_station.clone()));
     let output = Output { json: arguments.json || file.shown.json, logs: logging.is_on() };
     if output.json {
         output::errors_as_json();
@@ -157,7 +159,7 @@ fn obey(arguments: Arguments, file: RecordFile) -> anyhow::Result<ExitCode> {
         Verb::Mark(args) => verbs::mark::run(args, output),
         Verb::Trigger(args) => verbs::trigger::run(args, output),
         Verb::Snapshot(args) => verbs::snapshot::run(args, output),
-        Verb::Serve(args) => verbs::serve::run(args, arguments.config, output),
+        Verb::Serve(args) => verbs::serve::run(args, arguments.config, of_station, output),
         Verb::Send(args) => verbs::transfer::send::run(args, output),
         Verb::Receive(args) => verbs::transfer::receive::run(args, output),
         Verb::Transfers(args) => verbs::transfer::transfers::run(args, output),

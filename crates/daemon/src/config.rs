@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use sha2::{Digest, Sha256};
 
+use crate::log::Log;
 use crate::station_file::StationFile;
 use crate::vsi;
 
@@ -33,6 +34,8 @@ pub struct Config {
     pub demo: Option<PathBuf>,
     /// The port for VSI-S, if there is one.
     pub vsi: Option<vsi::Settings>,
+    /// The log, a layer of the program's subscriber of `tracing`.
+    pub log: Log,
 }
 
 impl Config {
@@ -81,7 +84,7 @@ mod tests {
         let members = members.iter().map(PathBuf::from).collect();
         let (station, reload, demo, vsi) = (None, Arc::default(), None, None);
         let (listen, tokens, program) = (DEFAULT_ADDRESS, None, "fullbore".into());
-        Config { members, listen, tokens, station, reload, program, demo, vsi }
+        Config { members, listen, tokens, station, reload, program, demo, vsi, log: Log::default() }
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! ```text
 //!  browsers, programs ──► net ──► http ──► recorder ──► fullbore record …   (processes of their own)
 //!                                  │  ├──► schedules ─────────▲
-//!                                  │  └──► jobs ──────► care::verify
+//!                                  │  ├──► jobs ──────► care::verify, fullbore bench disk …
+//!                                  │  ├──► disks, machine (threads that look again and again), log
 //!                                  └─────► store, care (lists, markers, protection, removal)
 //!  station_file ──► settings, schedules, alerts ──► webhooks, programs
 //!  the Field System ───► vsi ───► recorder
@@ -20,8 +21,12 @@ pub mod auth;
 mod bound;
 pub mod config;
 pub mod demo;
+pub mod disks;
 pub mod http;
 pub mod jobs;
+pub mod kept;
+pub mod log;
+pub mod machine;
 pub mod net;
 pub mod recorder;
 mod reload;

@@ -21,8 +21,10 @@ use crate::auth::tokens::{self, Tokens};
 use crate::bound::Bound;
 use crate::config::Config;
 use crate::demo::Demo;
-use crate::http::{Station, router};
+use crate::disks;
+use crate::http::{Seen, Station, router};
 use crate::jobs::Jobs;
+use crate::machine;
 use crate::net::{Entrance, tls};
 use crate::recorder::Recorders;
 use crate::reload::{Reloaded, Reloading};
@@ -234,6 +236,10 @@ pub fn serve(config: &Config, stop: &StopHandle, mut tell: impl FnMut(&Told)) ->
     let what = "writing the sessions";
     let kept = sessions.keep_only(&current.get().tokens);
     kept.map_err(|source| Error::File { path, what, source })?;
+    let disks = disks::keep(&members).map_err(Error::Start)?;
+    let machine = machine::keep(&members, disks.clone(), recorders.clone(), current.clone());
+    let machine = machine.map_err(Error::Start)?;
+    let seen = Seen { disks, machine, log: config.log.clone(), alerts: alerts.history().clone() };
     let (base, audit) = (bound.base(), state.join("audit.log"));
     let station = Station::new(
         members,
@@ -242,6 +248,7 @@ pub fn serve(config: &Config, stop: &StopHandle, mut tell: impl FnMut(&Told)) ->
         schedules.clone(),
         news.clone(),
         current.clone(),
+        seen,
         sessions,
         base,
         audit,
@@ -436,6 +443,7 @@ mod tests {
                 program: "/nowhere".into(),
                 demo: None,
                 vsi: None,
+                log: Default::default(),
             };
             let error = serve(&config, &StopHandle::default(), |_| panic!()).unwrap_err();
             assert!(matches!(error, Error::Open { .. }) && error.hint().is_some(), "{error}");

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use utoipa::ToSchema;
 
 use crate::alerts::Alerts;
-use crate::jobs::{Job, Jobs};
+use crate::jobs::{Job, Jobs, in_the_way};
 use crate::recorder::{Recorders, Recording};
 use crate::schedules::{NextScan, Scheduled, Schedules, State};
 use crate::transfers::{TransferState, Transfers};
@@ -42,6 +42,8 @@ pub struct Status {
     pub members: Vec<MemberSpace>,
     /// The recordings that run, and the last ones that ended: the newest first.
     pub recordings: Vec<Recording>,
+    /// The number of alerts that last.
+    pub open_alerts: usize,
     /// The jobs: the newest first, without their results.
     pub jobs: Vec<Job>,
     /// True if the daemon is a demonstration, whose instrument is simulated.
@@ -107,16 +109,22 @@ pub fn keep(
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let look = move || {
         let members = answers.iter().map(space_of).collect();
+        let (recordings, next_scans, time) =
+            (recorders.all(), schedules.next(), Clock::new().now());
+        if let Some(why) = in_the_way(&recordings, &next_scans, time) {
+            jobs.yield_to(&why);
+        }
         let status = Status {
             version: env!("CARGO_PKG_VERSION"),
             host: host.clone(),
-            time: Clock::new().now(),
+            time,
             members,
-            recordings: shown(recorders.all()),
+            recordings: shown(recordings),
             jobs: jobs.all().into_iter().map(|job| Job { result: None, ..job }).collect(),
             schedules: schedules.all().into_iter().map(ScheduleState::of).collect(),
-            next_scans: schedules.next(),
+            next_scans,
             transfers: transfers.current(),
+            open_alerts: alerts.history().open(),
             demo,
         };
         alerts.look(&status, Instant::now());

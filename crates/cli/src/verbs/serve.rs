@@ -10,6 +10,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::Args as ClapArgs;
 use fullbore_daemon::config::DEFAULT_ADDRESS;
+use fullbore_daemon::log::Log;
 use fullbore_daemon::station_file::{self, Fault, StationFile, Summary};
 use fullbore_daemon::transfers::Listening;
 use fullbore_daemon::{Config, Ready, Told, vsi};
@@ -125,15 +126,20 @@ struct CheckJson<'a> {
     describes: Option<Summary>,
 }
 
-/// Runs the command. `file` describes the station.
-pub fn run(args: Args, file: Option<PathBuf>, output: Output) -> anyhow::Result<ExitCode> {
+/// Runs the command. `file` describes the station, and `log` collects what it logs.
+pub fn run(
+    args: Args,
+    file: Option<PathBuf>,
+    log: Log,
+    output: Output,
+) -> anyhow::Result<ExitCode> {
     if args.check {
         let file = file.context("--check checks the file of --config, and none is given")?;
         return check(&file, output);
     }
     if args.demo {
         anyhow::ensure!(file.is_none(), "--demo needs no file, and takes none");
-        return demo(args, output);
+        return demo(args, log, output);
     }
     let (reload, from_file) = (Arc::default(), file.is_some());
     let config = match file {
@@ -149,13 +155,13 @@ pub fn run(args: Args, file: Option<PathBuf>, output: Output) -> anyhow::Result<
             let (members, listen, tokens) = (station.members.clone(), args.listen, None);
             let program = program()?;
             let (station, demo, vsi) = (Some(station), None, vsi(args));
-            Config { members, listen, tokens, station, reload, program, demo, vsi }
+            Config { members, listen, tokens, station, reload, program, demo, vsi, log }
         }
         None => {
             let members = members(&args)?;
             let (listen, tokens, program) = (args.listen, args.tokens.clone(), program()?);
             let (station, demo, vsi) = (None, None, vsi(args));
-            Config { members, listen, tokens, station, reload, program, demo, vsi }
+            Config { members, listen, tokens, station, reload, program, demo, vsi, log }
         }
     };
     let stop = match from_file {
@@ -178,7 +184,7 @@ fn members(args: &Args) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 /// Serves a demonstration in a temporary directory.
-fn demo(args: Args, output: Output) -> anyhow::Result<ExitCode> {
+fn demo(args: Args, log: Log, output: Output) -> anyhow::Result<ExitCode> {
     leftovers::remove(&program()?);
     let directory = tempfile::Builder::new().prefix(leftovers::PREFIX).tempdir();
     let directory = directory.context("making a temporary directory for the demonstration")?;
@@ -195,6 +201,7 @@ fn demo(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         program,
         demo,
         vsi: vsi(args),
+        log,
     };
     let stop = signals::stop_handle()?;
     let served = serve(&config, &stop, "the demonstration has ended", output);

@@ -9,6 +9,7 @@
 //! and counted.
 
 mod deliver;
+pub mod history;
 pub mod problems;
 pub mod tracker;
 
@@ -21,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use self::history::History;
 use self::problems::Problem;
 use self::tracker::{Change, Tracker};
 use crate::status::Status;
@@ -132,12 +134,20 @@ struct Receiver {
 
 /// The alerts in force. Clones are handles of the same.
 #[derive(Clone, Default)]
-pub struct Alerts(Arc<Mutex<Vec<Receiver>>>);
+pub struct Alerts {
+    receivers: Arc<Mutex<Vec<Receiver>>>,
+    history: History,
+}
 
 impl Alerts {
+    /// The problems that last, and those that are over.
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
     /// Replaces the alerts. Those that stay keep what they have told.
     pub fn set(&self, alerts: &[Alert]) -> io::Result<()> {
-        let mut receivers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut receivers = self.receivers.lock().unwrap_or_else(PoisonError::into_inner);
         let mut fresh = Vec::new();
         for alert in alerts {
             let known = receivers.iter().position(|it| it.alert == *alert);
@@ -154,11 +164,9 @@ impl Alerts {
 
     /// Looks at the state of the station.
     pub fn look(&self, status: &Status, now: Instant) {
-        let mut receivers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if receivers.is_empty() {
-            return;
-        }
         let all = problems::of(status);
+        self.history.step(now, status.time, &all);
+        let mut receivers = self.receivers.lock().unwrap_or_else(PoisonError::into_inner);
         for Receiver { alert, tracker, queue } in receivers.iter_mut() {
             let own = all.iter().filter(|it| alert.on.contains(&it.kind)).cloned();
             for (state, problem) in tracker.step(now, own, alert.repeat) {

@@ -12,9 +12,12 @@ use std::sync::{Mutex, PoisonError};
 use axum::http::{Method, StatusCode};
 use fullbore_linux::clock::Clock;
 use fullbore_time::Tai;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::auth::{Identity, Role};
+use crate::log::AUDIT;
+use crate::schedules::read_bounded;
 
 /// A larger log becomes `audit.log.1`, in place of an older one.
 const LARGEST: u64 = 10_000_000;
@@ -40,7 +43,48 @@ struct Line<'a> {
     status: u16,
 }
 
+/// A line that was read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub(super) struct AuditLine {
+    /// The time.
+    #[schema(value_type = String)]
+    pub(super) time: Tai,
+    /// Who asked. Null if the client did not prove it.
+    who: Option<String>,
+    /// The role.
+    role: Option<String>,
+    /// The method; a statement of VSI-S has none.
+    #[serde(default)]
+    method: String,
+    /// The path, or the statement.
+    #[serde(default)]
+    path: String,
+    /// The status of the answer.
+    #[serde(default)]
+    status: u16,
+}
+
 impl Audit {
+    /// The newest lines before a time, the newest first.
+    pub(super) fn newest(&self, before: Option<Tai>, most: usize) -> io::Result<Vec<AuditLine>> {
+        let mut found = Vec::new();
+        for path in [self.path.clone(), self.path.with_extension("log.1")] {
+            // A line may follow after the size was looked at.
+            let text = match read_bounded(&path, 2 * LARGEST) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                text => text?,
+            };
+            let lines = text.rsplit(|byte| *byte == b'\n');
+            let lines = lines.filter_map(|line| serde_json::from_slice::<AuditLine>(line).ok());
+            let earlier = lines.filter(|line| before.is_none_or(|before| line.time < before));
+            found.extend(earlier.take(most - found.len()));
+            if found.len() == most {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
     pub(crate) fn new(path: PathBuf) -> Self {
         let refused = path.with_file_name("refused.log");
         Self { path, refused, one_at_a_time: Mutex::default() }
@@ -66,7 +110,8 @@ impl Audit {
             status: status.as_u16(),
         };
         let who = line.who.unwrap_or("nobody");
-        tracing::info!(who, method = line.method, path = line.path, status = line.status, "audit");
+        let (method, path) = (line.method, &line.path);
+        tracing::info!(target: AUDIT, who, method, path, status = line.status, "audit");
         if let Err(error) = self.append_to(file, &line) {
             tracing::error!(%error, path = %file.display(), "the audit log lacks a line");
         }
@@ -106,6 +151,10 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].contains(r#""who":"fs","role":"operator","method":"POST""#), "{text}");
         assert!(lines[1].contains(r#""who":null"#) && lines[2].len() < 1000);
+        let read = audit.newest(None, 9).unwrap();
+        assert_eq!((read.len(), read[2].who.as_deref(), read[2].status), (3, Some("fs"), 201));
+        assert_eq!(audit.newest(None, 1).unwrap(), read[..1]);
+        assert_eq!(audit.newest(Some(read[0].time), 9).unwrap(), read[1..]);
         fs::File::options().write(true).open(&path).unwrap().set_len(LARGEST + 1).unwrap();
         audit.note(Some(&who), &Method::POST, "/new", StatusCode::OK);
         assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 1);

@@ -8,7 +8,7 @@ use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use serde::Deserialize;
 use tokio::time::{Instant, sleep_until};
 use utoipa::IntoParams;
@@ -16,10 +16,14 @@ use utoipa::IntoParams;
 use super::Shared;
 use super::problem::Problem;
 use super::who::Viewer;
+use crate::log::{Level, Log};
 use crate::status::Status;
 
 /// The most events in a second.
 const MOST_OFTEN: u32 = 5;
+
+/// The most entries of the log in an event.
+const MOST_ENTRIES: usize = 100;
 
 /// How often.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -29,6 +33,8 @@ pub(super) struct Rate {
     /// The most events in a second: 1 to 5.
     #[serde(default = "most_often")]
     hz: u32,
+    /// Also send new entries of the log that are at least so serious: `info`, `warning` or `error`.
+    log: Option<Level>,
 }
 
 fn most_often() -> u32 {
@@ -51,7 +57,8 @@ pub(super) async fn status(_: Viewer, State(station): Shared) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
-/// Follow the state of the station: an event `state` for each change, with the document of `/api/v1/status`.
+/// Follow the state of the station: an event `state` for each change, with the document of `/api/v1/status`. With `log`,
+/// also an event `log` with the new entries of the log, at most the newest 100 at a time.
 #[utoipa::path(
     get,
     operation_id = "followEvents",
@@ -67,7 +74,7 @@ pub(super) async fn status(_: Viewer, State(station): Shared) -> Response {
 pub(super) async fn follow(
     Viewer(proven): Viewer,
     State(station): Shared,
-    Query(Rate { hz }): Query<Rate>,
+    Query(Rate { hz, log: level }): Query<Rate>,
 ) -> Result<Response, Problem> {
     if !(1..=MOST_OFTEN).contains(&hz) {
         return Err(Problem::bad_request(format!("hz is 1 to {MOST_OFTEN}")));
@@ -78,19 +85,38 @@ pub(super) async fn follow(
     let mut news = station.news.clone();
     news.mark_changed();
     let every = Duration::from_secs(1) / hz;
+    let (log, last) = (station.log.clone(), station.log.last());
     let events = stream::unfold(
-        (news, Instant::now(), (permit, station, proven)),
-        move |(mut news, next, held)| async move {
-            sleep_until(next).await;
-            news.changed().await.ok()?;
-            let (_, station, proven) = &held;
-            if !station.still_knows(proven) {
-                return None;
+        (news, Instant::now(), (permit, station, proven), last),
+        move |(mut news, next, held, last)| {
+            let log = log.clone();
+            async move {
+                sleep_until(next).await;
+                news.changed().await.ok()?;
+                let (_, station, proven) = &held;
+                if !station.still_knows(proven) {
+                    return None;
+                }
+                let text: Arc<str> = news.borrow_and_update().clone();
+                let mut events =
+                    vec![Ok::<_, Infallible>(Event::default().event("state").data(&*text))];
+                let (entries, last) = fresh(&log, last, level);
+                events.extend(entries.map(Ok));
+                Some((stream::iter(events), (news, Instant::now() + every, held, last)))
             }
-            let text: Arc<str> = news.borrow_and_update().clone();
-            let event = Event::default().event("state").data(&*text);
-            Some((Ok::<_, Infallible>(event), (news, Instant::now() + every, held)))
         },
     );
+    let events = events.flatten();
     Ok(Sse::new(events).keep_alive(KeepAlive::new()).into_response())
+}
+
+/// The event for entries of the log after a number, and the number of the newest one.
+fn fresh(log: &Log, last: u64, level: Option<Level>) -> (Option<Event>, u64) {
+    let newest = log.last();
+    let Some(level) = level.filter(|_| newest > last) else { return (None, newest) };
+    let mut entries = log.after(last, MOST_ENTRIES);
+    entries.retain(|it| it.level >= level);
+    let newest = entries.last().map_or(newest, |it| it.number.max(newest));
+    let text = serde_json::to_string(&entries).unwrap_or_default();
+    ((!entries.is_empty()).then(|| Event::default().event("log").data(text)), newest)
 }

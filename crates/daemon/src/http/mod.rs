@@ -10,9 +10,12 @@
 pub(crate) mod audit;
 mod body;
 mod demo;
+mod disks;
 mod events;
+mod files;
 mod guard;
 mod jobs;
+mod log;
 mod metrics;
 mod pages;
 pub mod problem;
@@ -24,6 +27,7 @@ mod session;
 mod sites;
 mod spectra;
 mod stored;
+mod timeline;
 mod transfer_metrics;
 mod transfers;
 mod who;
@@ -46,9 +50,14 @@ use utoipa_axum::routes;
 
 use self::audit::Audit;
 use self::problem::Problem;
+use crate::alerts::history::History;
 use crate::auth::attempts::AttemptsOfAll;
 use crate::auth::sessions::Sessions;
+use crate::disks::Disks;
 use crate::jobs::Jobs;
+use crate::kept::Kept;
+use crate::log::Log;
+use crate::machine::Machine;
 use crate::recorder::Recorders;
 use crate::schedules::Schedules;
 use crate::settings::Current;
@@ -72,6 +81,14 @@ pub struct Station {
     pub news: watch::Receiver<Arc<str>>,
     /// Who may do what, the inputs, and the limits.
     pub settings: Current,
+    /// The members of the store as disks.
+    pub disks: Kept<Disks>,
+    /// The host.
+    pub machine: Kept<Machine>,
+    /// The log.
+    pub log: Log,
+    /// The alerts.
+    pub alerts: History,
     /// The sessions of browsers.
     pub sessions: Sessions,
     /// The beginning of the dashboard's address: `http://127.0.0.1:8480`.
@@ -79,9 +96,23 @@ pub struct Station {
     attempts: Mutex<AttemptsOfAll>,
     followers: Arc<Semaphore>,
     lookers: Arc<Semaphore>,
+    readers: Arc<Semaphore>,
     demo: Option<Controls>,
     transfers: Option<Transfers>,
     audit: Audit,
+}
+
+/// What threads have seen and noted.
+#[derive(Debug)]
+pub struct Seen {
+    /// The members of the store as disks.
+    pub disks: Kept<Disks>,
+    /// The host.
+    pub machine: Kept<Machine>,
+    /// The log.
+    pub log: Log,
+    /// The alerts.
+    pub alerts: History,
 }
 
 /// Handlers share it.
@@ -97,6 +128,7 @@ impl Station {
         schedules: Schedules,
         news: watch::Receiver<Arc<str>>,
         settings: Current,
+        seen: Seen,
         sessions: Sessions,
         base: String,
         audit: PathBuf,
@@ -104,6 +136,8 @@ impl Station {
         let attempts = Mutex::new(AttemptsOfAll::new(Instant::now()));
         let followers = Arc::new(Semaphore::new(MOST_FOLLOWERS));
         let lookers = Arc::new(Semaphore::new(spectra::MOST_LOOKERS));
+        let readers = Arc::new(Semaphore::new(files::MOST_READ));
+        let Seen { disks, machine, log, alerts } = seen;
         let audit = Audit::new(audit);
         Self {
             members,
@@ -112,11 +146,16 @@ impl Station {
             schedules,
             news,
             settings,
+            disks,
+            machine,
+            log,
+            alerts,
             sessions,
             base,
             attempts,
             followers,
             lookers,
+            readers,
             demo: None,
             transfers: None,
             audit,
@@ -172,8 +211,11 @@ fn api() -> OpenApiRouter<Arc<Station>> {
         .routes(routes!(scans::protect, scans::release))
         .routes(routes!(scans::mark))
         .routes(routes!(scans::verify))
+        .routes(routes!(disks::rebuild))
+        .routes(routes!(files::list))
+        .routes(routes!(files::get))
         .routes(routes!(stored::spectrum))
-        .routes(routes!(jobs::list))
+        .routes(routes!(jobs::list, disks::work))
         .routes(routes!(jobs::show, jobs::cancel))
         .routes(routes!(transfers::list, transfers::add))
         .routes(routes!(transfers::show, transfers::change, transfers::remove))
@@ -186,6 +228,13 @@ fn api() -> OpenApiRouter<Arc<Station>> {
         .routes(routes!(sites::forget))
         .routes(routes!(sites::invite))
         .routes(routes!(sites::withdraw))
+        .routes(routes!(timeline::show))
+        .routes(routes!(timeline::check))
+        .routes(routes!(disks::disks))
+        .routes(routes!(disks::machine))
+        .routes(routes!(log::entries))
+        .routes(routes!(log::alerts))
+        .routes(routes!(log::audit))
         .routes(routes!(demo::lose))
         .routes(routes!(metrics::show))
 }

@@ -14,6 +14,13 @@ const FILES: &[(&str, &str, &str)] = &[
     ("/style.css", "text/css; charset=utf-8", include_str!("../web/style.css")),
     ("/main.js", "text/javascript; charset=utf-8", include_str!("../web/main.js")),
     ("/api.js", "text/javascript; charset=utf-8", include_str!("../web/api.js")),
+    ("/account.js", "text/javascript; charset=utf-8", include_str!("../web/account.js")),
+    ("/disks.js", "text/javascript; charset=utf-8", include_str!("../web/disks.js")),
+    ("/findings.js", "text/javascript; charset=utf-8", include_str!("../web/findings.js")),
+    ("/jobs.js", "text/javascript; charset=utf-8", include_str!("../web/jobs.js")),
+    ("/log.js", "text/javascript; charset=utf-8", include_str!("../web/log.js")),
+    ("/machine.js", "text/javascript; charset=utf-8", include_str!("../web/machine.js")),
+    ("/schedule.js", "text/javascript; charset=utf-8", include_str!("../web/schedule.js")),
     ("/dom.js", "text/javascript; charset=utf-8", include_str!("../web/dom.js")),
     ("/now.js", "text/javascript; charset=utf-8", include_str!("../web/now.js")),
     ("/plot.js", "text/javascript; charset=utf-8", include_str!("../web/plot.js")),
@@ -39,7 +46,7 @@ mod tests {
     #[test]
     fn the_files_are_small_and_name_only_each_other() {
         let all: usize = FILES.iter().map(|(_, _, content)| content.len()).sum();
-        assert!(all < 100_000, "{all} bytes");
+        assert!(all < 160_000, "{all} bytes");
         for (path, _, content) in FILES {
             let elsewhere = content.replace("http://www.w3.org/2000/svg", "");
             assert!(!elsewhere.contains("http://") && !elsewhere.contains("https://"), "{path}");

@@ -322,6 +322,8 @@ pub(super) fn of_jobs(error: jobs::Error) -> Problem {
     match error {
         jobs::Error::Many => Problem::new(StatusCode::CONFLICT, error.to_string())
             .advise("wait until one has ended, or cancel one"),
+        jobs::Error::Recording { .. } => Problem::new(StatusCode::CONFLICT, error.to_string())
+            .advise("recordings come before work that loads a disk: try again later"),
         jobs::Error::Unknown { .. } => Problem::not_found(error.to_string()),
         jobs::Error::Thread(_) => Problem::internal(&error),
     }

@@ -15,8 +15,8 @@ use super::{Shared, Station, blocking};
 use crate::recorder::life::Phase;
 use crate::schedules::{self, Options, Scheduled, State};
 
-/// The address of schedules.
-pub(super) const PATH: &str = "/api/v1/schedules";
+/// The beginning of the addresses that take schedules.
+pub(super) const PATH: &str = "/api/v1/schedule";
 
 /// The largest body of a request with a schedule, in bytes.
 pub(super) const LARGEST_SCHEDULE: usize = 2 << 20;
@@ -33,9 +33,9 @@ const UNTIL_RUNNING: Duration = Duration::from_secs(5);
 }))]
 pub(super) struct ScheduleRequest {
     /// How it is recorded.
-    options: Options,
+    pub(super) options: Options,
     /// The scans: TOML, CSV or VEX, as `fullbore record --schedule` reads them.
-    scans: String,
+    pub(super) scans: String,
 }
 
 /// List the schedules, with the next scans of each.
@@ -152,7 +152,7 @@ pub(super) async fn cancel(
     Ok((StatusCode::ACCEPTED, Json(cancelled)))
 }
 
-fn problem(error: schedules::Error) -> Problem {
+pub(super) fn problem(error: schedules::Error) -> Problem {
     use schedules::Error::{
         Differs, Ends, Folder, Input, Many, Name, NoSession, Past, Recorder, Request, Scans,
         Unknown,

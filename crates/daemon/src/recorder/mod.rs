@@ -15,6 +15,7 @@ pub mod lines;
 pub mod process;
 pub mod report;
 pub mod request;
+mod told;
 mod unsealed;
 
 use std::collections::BTreeMap;
@@ -158,6 +159,11 @@ impl Recorders {
             found.follow(id, folder, output, None);
         }
         Ok(found)
+    }
+
+    /// The program that records.
+    pub fn program(&self) -> PathBuf {
+        self.0.program.clone()
     }
 
     /// Starts a recorder for the sources of the request, and waits until it is armed, at most for this time. Returns the
@@ -398,11 +404,15 @@ impl Recorders {
     }
 
     fn take(&self, id: Uuid, input: Input) {
+        let said = told::of(&input);
         if let Some(known) = self.lock().get_mut(&id) {
             known.life.step(input);
             if !known.life.is_active() {
                 known.ended.get_or_insert_with(Instant::now);
             }
+        }
+        if let Some(said) = said {
+            said.log(id);
         }
         self.0.changed.notify_all();
     }

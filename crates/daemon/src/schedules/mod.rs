@@ -11,6 +11,8 @@
 
 pub mod duty;
 mod folder;
+pub mod outlook;
+pub mod timeline;
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -155,6 +157,23 @@ pub struct NextScan {
     /// What is observed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
+}
+
+/// All scans of a schedule.
+#[derive(Clone, Debug)]
+pub struct Agenda {
+    /// The name of the schedule.
+    pub name: String,
+    /// The session.
+    pub session: String,
+    /// The scans.
+    pub scans: Schedule,
+    /// The endpoints that are recorded; none if an input is gone.
+    pub endpoints: Vec<String>,
+    /// The time before its start at which a scan is armed.
+    pub lead: Duration,
+    /// True if it was cancelled.
+    pub cancelled: bool,
 }
 
 /// A schedule is not taken.
@@ -305,15 +324,7 @@ impl Schedules {
         of_file: bool,
     ) -> Result<bool, Error> {
         let name = name.parse::<Name>()?.to_string();
-        options.check()?;
-        let request = StartRequest { source: options.source.clone(), ..StartRequest::default() };
-        self.0.settings.get().endpoints(&request)?;
-        let wanted = folder::Wanted { options, of_file, cancelled: false };
-        let fresh = taken(wanted, text.as_bytes())?;
-        let now = Clock::new().now();
-        if fresh.end() <= now {
-            return Err(Error::Past { end: fresh.end() });
-        }
+        let fresh = self.checked(options, text, of_file)?;
         let mut known = self.lock();
         let running = self.0.recorders.of_schedule(&name).filter(|it| it.life.is_active());
         let before = known.get(&name);
@@ -342,6 +353,43 @@ impl Schedules {
             tracing::info!(%error, "the recorder does not read the schedule again");
         }
         Ok(is_new)
+    }
+
+    /// Checks a schedule as [`Self::put`] does, and keeps nothing.
+    pub fn check(&self, name: &str, options: Options, text: &str) -> Result<Agenda, Error> {
+        let name = name.parse::<Name>()?.to_string();
+        let fresh = self.checked(options, text, false)?;
+        Ok(self.agenda(&name, &fresh))
+    }
+
+    fn checked(&self, options: Options, text: &str, of_file: bool) -> Result<Known, Error> {
+        options.check()?;
+        let request = StartRequest { source: options.source.clone(), ..StartRequest::default() };
+        self.0.settings.get().endpoints(&request)?;
+        let wanted = folder::Wanted { options, of_file, cancelled: false };
+        let fresh = taken(wanted, text.as_bytes())?;
+        match fresh.end() {
+            end if end <= Clock::new().now() => Err(Error::Past { end }),
+            _ => Ok(fresh),
+        }
+    }
+
+    /// All scans of all schedules.
+    pub fn agendas(&self) -> Vec<Agenda> {
+        self.lock().iter().map(|(name, one)| self.agenda(name, one)).collect()
+    }
+
+    fn agenda(&self, name: &str, one: &Known) -> Agenda {
+        let options = &one.wanted.options;
+        let request = StartRequest { source: options.source.clone(), ..StartRequest::default() };
+        Agenda {
+            name: name.to_owned(),
+            session: one.session.clone(),
+            scans: one.scans.clone(),
+            endpoints: self.0.settings.get().endpoints(&request).unwrap_or_default(),
+            lead: outlook::lead_of(options.lead.as_deref()),
+            cancelled: one.wanted.cancelled,
+        }
     }
 
     /// Cancels a schedule: its running scan is sealed, and those ahead are not recorded.

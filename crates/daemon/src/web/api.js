@@ -56,10 +56,10 @@ export async function logout() {
 }
 
 /**
- * Follows the state. `told` gets each state, `lost` is called when there is none any more, and `refused` when the session
+ * Follows the state. `told` gets each state, `logged` new entries of the log, `lost` is called when there is none any more, and `refused` when the session
  * has ended. A lost connection is made again by this function, and not by the browser, which gives up after some errors.
  */
-export function follow({ told, lost, refused }) {
+export function follow({ told, logged, lost, refused }) {
   let source = null;
   let timer = null;
   const again = async () => {
@@ -79,11 +79,12 @@ export function follow({ told, lost, refused }) {
     timer = setTimeout(again, 4000);
   };
   const open = () => {
-    source = new EventSource("/api/v1/events");
+    source = new EventSource("/api/v1/events?log=info");
     source.addEventListener("state", (event) => {
       watch();
       told(JSON.parse(event.data));
     });
+    source.addEventListener("log", (event) => logged(JSON.parse(event.data)));
     source.addEventListener("error", () => {
       source.close();
       clearTimeout(timer);

@@ -1,14 +1,18 @@
 // Logs in, follows the state, and shows the page that the address names.
 
 import { follow, login, logout, session } from "./api.js";
+import { disks } from "./disks.js";
 import { element, say } from "./dom.js";
+import { log } from "./log.js";
+import { machine } from "./machine.js";
 import { now } from "./now.js";
+import { schedule } from "./schedule.js";
 import { scans } from "./scans.js";
 import { stream } from "./stream.js";
 
 const by = (id) => document.getElementById(id);
-const PAGES = { now, stream, scans };
-const TITLES = { stream: "Stream", scans: "Scans" };
+const PAGES = { now, stream, scans, schedule, disks, log, machine };
+const TITLES = { stream: "Stream", scans: "Scans", schedule: "Schedule", disks: "Disks", log: "Log", machine: "Machine" };
 
 let who = null;
 let page = null;
@@ -72,8 +76,10 @@ function enter(session) {
       newest = status;
       connected(true);
       say(by("host"), status.host);
+      say(by("to-log"), status.open_alerts ? `Log (${status.open_alerts})` : "Log");
       page.update(status);
     },
+    logged: (entries) => page?.logged?.(entries),
     lost: () => connected(false),
     refused: ask,
   });

@@ -1,7 +1,9 @@
 // The page Scans: what is stored, its verdict, and what can be done with it.
 
+import { accountOf } from "./account.js";
 import { call } from "./api.js";
 import { bytes, element, keyed, say } from "./dom.js";
+import { jobList } from "./jobs.js";
 
 const PAGE = 100;
 
@@ -26,6 +28,7 @@ export function scans(tools) {
   const row = (scan) => {
     const base = `/api/v1/scans/${encodeURIComponent(scan.name)}`;
     const verify = element("button", { type: "button", onclick: () => act(() => call("POST", `${base}/verify`)) }, "Verify");
+    const account = element("button", { type: "button", class: "account", "aria-label": `Account of ${scan.name}`, onclick: () => act(() => detail(node.scan)) }, "Account");
     const protect = element("button", {
       type: "button",
       onclick: () => act(async () => {
@@ -46,7 +49,7 @@ export function scans(tools) {
     }, "Remove");
     const allowed = [role === "viewer" ? "" : verify, ...(role === "admin" ? [protect, remove] : [])];
     const cells = Array.from({ length: 5 }, () => element("td"));
-    const node = element("tr", {}, element("th", { scope: "row", class: "left" }), ...cells, element("td", {}, element("a", { href: `#stream/scan/${encodeURIComponent(scan.name)}` }, "Spectrum"), " ", ...allowed));
+    const node = element("tr", {}, element("th", { scope: "row", class: "left" }), ...cells, element("td", {}, element("a", { href: `#stream/scan/${encodeURIComponent(scan.name)}` }, "Spectrum"), " ", ...allowed, " ", account));
     node.protect = protect;
     node.remover = remove;
     return node;
@@ -66,7 +69,17 @@ export function scans(tools) {
     node.remover.disabled = scan.protected || scan.state === "recording";
   };
 
-  const jobs = element("ul", { class: "plain" });
+  const below = element("div");
+  /** Shows the account of a scan below the list. */
+  const detail = async (scan) => {
+    const base = `/api/v1/scans/${encodeURIComponent(scan.name)}`;
+    const told = await call("GET", base);
+    // A scan that is being recorded, or lacks blocks, has no files.
+    const files = await call("GET", `${base}/files`).catch(() => []);
+    below.replaceChildren(accountOf(scan.name, told, files));
+    below.querySelector("h2").focus();
+  };
+  const jobs = jobList(tools, "verify", "rebuild");
   const form = element("form", {
     class: "actions",
     onsubmit: (event) => {
@@ -80,29 +93,13 @@ export function scans(tools) {
     element("section", { "aria-labelledby": "scans-title" },
       element("h2", { id: "scans-title" }, "Scans"), form,
       element("div", { class: "wide" }, element("table", {}, heading, rows)), more),
-    element("section", { "aria-labelledby": "jobs-title" }, element("h2", { id: "jobs-title" }, "Jobs"), jobs),
+    below,
+    element("section", { "aria-labelledby": "jobs-title" }, element("h2", { id: "jobs-title" }, "Jobs"), jobs.list),
   ];
   act(() => load());
 
-  const job = () => {
-    const text = element("span");
-    const cancel = element("button", { type: "button" }, "Cancel");
-    const node = element("li", {}, text, " ", cancel);
-    Object.assign(node, { text, cancel });
-    return node;
+  const update = (status) => {
+    jobs.update(status);
   };
-  const results = new Map();
-  const fillJob = (node, it) => {
-    const share = it.total_bytes ? Math.floor((100 * it.done_bytes) / it.total_bytes) : 0;
-    if (it.state === "done" && !results.has(it.id)) {
-      results.set(it.id, "");
-      call("GET", `/api/v1/jobs/${it.id}`).then((whole) => results.set(it.id, whole.result.good ? "intact" : "NOT INTACT"), () => results.delete(it.id));
-    }
-    const state = it.state === "running" ? `${share} %` : it.problem ?? (results.get(it.id) || it.state);
-    say(node.text, `verify ${it.scan}: ${state}`);
-    node.cancel.hidden = it.state !== "running" || role === "viewer";
-    node.cancel.onclick = () => act(() => call("DELETE", `/api/v1/jobs/${it.id}`));
-  };
-  const update = (status) => keyed(jobs, status.jobs, (it) => it.id, job, fillJob);
   return { page, update };
 }

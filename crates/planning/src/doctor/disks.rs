@@ -3,24 +3,19 @@
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::Command;
 
 use fullbore_survey::bench::disk::target;
 use fullbore_survey::bench::environment::{Roots, chosen, text};
 use fullbore_survey::bench::health;
 use fullbore_survey::report;
-use serde_json::Value;
 
-use super::{Finding, Grade, Host};
+use super::{Finding, Grade, Host, health as told};
 
 /// The share of a file system that should be free, in percent.
 const WANTED_FREE: f64 = 5.0;
 
 /// Degrees below its limit at which a drive is called hot.
 const NEAR_LIMIT_C: f64 = 5.0;
-
-/// The share of a drive's life that is used, in percent, above which it should be replaced.
-const WORN: u64 = 90;
 
 /// Checks the members of the store.
 pub fn check(host: &Host) -> Vec<Finding> {
@@ -34,7 +29,11 @@ pub fn check(host: &Host) -> Vec<Finding> {
     for drive in &drives {
         findings.extend(of_drive(&host.roots, drive));
         if !host.quick {
-            findings.push(if host.is_this { health_of(drive) } else { not_told(drive) });
+            findings.push(if host.is_this {
+                told::of_drive(drive).finding
+            } else {
+                not_told(drive)
+            });
         }
     }
     findings
@@ -148,55 +147,4 @@ fn temperatures(roots: &Roots, drive: &str) -> Vec<Finding> {
 
 fn not_told(drive: &str) -> Finding {
     Finding::unknown("health", drive, "only the host itself can tell")
-}
-
-/// The health of a drive, as `nvme` or `smartctl` tells it.
-fn health_of(drive: &str) -> Finding {
-    let device = format!("/dev/{drive}");
-    let (program, words): (&str, &[&str]) = match drive.starts_with("nvme") {
-        true => ("nvme", &["smart-log", "--output-format=json"]),
-        false => ("smartctl", &["--json", "--health"]),
-    };
-    let answer = Command::new(program).args(words).arg(&device).output();
-    let unknown = |why: String| Finding::unknown("health", drive, why);
-    match answer {
-        Err(error) => unknown(format!("`{program}` does not run: {error}")),
-        // smartctl's exit code has bits for all kinds of findings, with a valid answer.
-        Ok(answer) => match serde_json::from_slice::<Value>(&answer.stdout) {
-            Ok(log) if program == "nvme" => nvme(drive, &log),
-            Ok(log) => smart(drive, &log),
-            Err(_) => unknown(format!("`{program}` tells nothing of it (is it run as root?)")),
-        },
-    }
-}
-
-/// Judges the log of an NVMe drive (log page 02h).
-pub fn nvme(drive: &str, log: &Value) -> Finding {
-    let number = |name: &str| log.get(name).and_then(Value::as_u64);
-    let Some(used) = number("percent_used").or_else(|| number("percentage_used")) else {
-        return Finding::unknown("health", drive, "its log has no wear");
-    };
-    let warning = number("critical_warning").unwrap_or(0);
-    let hot = number("warning_temp_time").unwrap_or(0) + number("critical_comp_time").unwrap_or(0);
-    let found = format!("{used} % of its life is used, {hot} min too hot, warnings {warning:#x}");
-    let grade = match (warning, used) {
-        (1.., _) => Grade::Problem,
-        (0, used) if used >= WORN => Grade::Problem,
-        _ if hot > 0 => Grade::Advice,
-        _ => Grade::Good,
-    };
-    Finding::new("health", drive, grade, found)
-        .cost("a worn or hot drive is slower than it was, and may become read-only")
-        .command(format!("nvme smart-log /dev/{drive} shows all of it; replace or cool the drive"))
-}
-
-/// Judges the answer of `smartctl --json --health`.
-pub fn smart(drive: &str, log: &Value) -> Finding {
-    match log.pointer("/smart_status/passed").and_then(Value::as_bool) {
-        None => Finding::unknown("health", drive, "it does not report its health"),
-        Some(true) => Finding::new("health", drive, Grade::Good, "its own test passed"),
-        Some(false) => Finding::new("health", drive, Grade::Problem, "it expects to fail soon")
-            .cost("it may fail during a recording")
-            .command(format!("replace it; smartctl -a /dev/{drive} shows the reason")),
-    }
 }

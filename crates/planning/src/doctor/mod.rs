@@ -12,6 +12,7 @@
 
 pub mod disks;
 pub mod fix;
+pub mod health;
 pub mod lasting;
 pub mod memory;
 pub mod network;
@@ -133,6 +134,12 @@ pub struct Report {
 }
 
 impl Report {
+    /// Adds findings that were made elsewhere.
+    pub fn add(&mut self, findings: impl IntoIterator<Item = Finding>) {
+        self.findings.extend(findings);
+        self.grade = worst(&self.findings);
+    }
+
     /// Keeps the findings with these names, all if there is none. Returns a name that no finding has.
     pub fn keep(&mut self, names: &[String]) -> Result<(), String> {
         let is_of = |finding: &Finding, name: &String| finding.id == name.as_str();

@@ -213,14 +213,14 @@ fn undo_files_name_settings_only() {
 #[test]
 fn the_log_of_an_nvme_drive_is_judged() {
     let log = |warning: u64, used: u64, hot: u64| json!({ "critical_warning": warning, "percent_used": used, "warning_temp_time": hot });
-    let grade = |log| disks::nvme("nvme0n1", &log).grade;
+    let grade = |log| health::of_nvme("nvme0n1", &log).finding.grade;
     assert_eq!(grade(log(0, 3, 0)), Grade::Good);
     assert_eq!(grade(log(0, 3, 12)), Grade::Advice);
     assert_eq!(grade(log(0, 95, 0)), Grade::Problem);
     assert_eq!(grade(log(4, 3, 0)), Grade::Problem);
     assert_eq!(grade(json!({})), Grade::Unknown);
     let passed = |passed: bool| json!({ "smart_status": { "passed": passed } });
-    assert_eq!(disks::smart("sda", &passed(true)).grade, Grade::Good);
-    assert_eq!(disks::smart("sda", &passed(false)).grade, Grade::Problem);
-    assert_eq!(disks::smart("sda", &json!({})).grade, Grade::Unknown);
+    assert_eq!(health::of_smartctl("sda", &passed(true)).finding.grade, Grade::Good);
+    assert_eq!(health::of_smartctl("sda", &passed(false)).finding.grade, Grade::Problem);
+    assert_eq!(health::of_smartctl("sda", &json!({})).finding.grade, Grade::Unknown);
 }

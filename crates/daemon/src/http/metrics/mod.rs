@@ -1,4 +1,6 @@
-//! `/metrics` in OpenMetrics 1.0: what is known of recordings, streams and members.
+//! `/metrics` in OpenMetrics 1.0: what is known of recordings, streams, members and the [`host`].
+
+mod host;
 
 use std::fmt::Write;
 
@@ -41,6 +43,9 @@ fn of_station(station: &Station) -> String {
     let members = status.as_ref().and_then(|it| it["members"].as_array()).cloned();
     let members = members.unwrap_or_default();
     let mut text = text_of(&station.recorders.all(), &members, &station.schedules.all());
+    host::of_disks(&mut text, station.disks.newest().as_deref());
+    host::of_machine(&mut text, station.machine.newest().as_deref());
+    host::of_alerts(&mut text, &station.alerts.all().open);
     if let Some(transfers) = &station.transfers {
         of_transfers(&mut text, &transfers.current());
     }
