@@ -3,7 +3,7 @@
 //! ```text
 //!  browsers, programs ──► net ──► http ──► recorder ──► fullbore record …   (processes of their own)
 //!                                  │  ├──► schedules ─────────▲
-//!                                  │  └──► jobs ──────► care::verify
+//!                                  │  └──► jobs ──────► care::verify, fullbore VERB … (commands of clients)
 //!                                  └─────► store, care (lists, markers, protection, removal)
 //!  station_file ──► settings, schedules, alerts ──► webhooks, programs
 //!  the Field System ───► vsi ───► recorder
@@ -22,6 +22,7 @@ pub mod demo;
 pub mod http;
 pub mod jobs;
 pub mod net;
+pub mod output_log;
 pub mod recorder;
 mod reload;
 pub mod schedules;

@@ -23,6 +23,7 @@ use crate::config::Config;
 use crate::demo::Demo;
 use crate::http::{Station, router};
 use crate::jobs::Jobs;
+use crate::jobs::process::Program;
 use crate::net::{Entrance, tls};
 use crate::recorder::Recorders;
 use crate::reload::{Reloaded, Reloading};
@@ -180,6 +181,7 @@ pub enum Told {
 pub fn serve(config: &Config, stop: &StopHandle, mut tell: impl FnMut(&Told)) -> Result<(), Error> {
     let manager = Manager::of_environment();
     let store = store_of(&config.members)?;
+    let program = Program { path: config.program.clone(), store: store.clone() };
     let settings = settings_of(config)?;
     let listen = listen_of(config, &settings)?;
     let state = config.state_directory().ok_or(Error::NoDirectory)?;
@@ -223,6 +225,7 @@ pub fn serve(config: &Config, stop: &StopHandle, mut tell: impl FnMut(&Told)) ->
         recorders,
         jobs,
         schedules.clone(),
+        program,
         news.clone(),
         current.clone(),
         sessions,
@@ -328,7 +331,8 @@ fn settings_of(config: &Config) -> Result<Settings, Error> {
         Some(file) => Ok(file.settings.clone()),
         None => {
             let tokens = config.tokens.as_deref().map(Tokens::read).transpose()?;
-            Ok(Settings { tokens: tokens.unwrap_or_default(), ..Settings::default() })
+            let (tokens, exports) = (tokens.unwrap_or_default(), config.exports.clone());
+            Ok(Settings { tokens, exports, ..Settings::default() })
         }
     }
 }
@@ -394,6 +398,7 @@ mod tests {
                 reload: Arc::default(),
                 program: "/nowhere".into(),
                 demo: None,
+                exports: None,
                 vsi: None,
             };
             let error = serve(&config, &StopHandle::default(), |_| panic!()).unwrap_err();

@@ -9,6 +9,7 @@
 
 pub(crate) mod audit;
 mod body;
+mod commands;
 mod demo;
 mod events;
 mod guard;
@@ -46,6 +47,7 @@ use self::problem::Problem;
 use crate::auth::attempts::AttemptsOfAll;
 use crate::auth::sessions::Sessions;
 use crate::jobs::Jobs;
+use crate::jobs::process::Program;
 use crate::recorder::Recorders;
 use crate::schedules::Schedules;
 use crate::settings::Current;
@@ -64,6 +66,8 @@ pub struct Station {
     pub jobs: Jobs,
     /// The schedules.
     pub schedules: Schedules,
+    /// What runs commands of clients.
+    pub program: Program,
     /// The newest state, as JSON.
     pub news: watch::Receiver<Arc<str>>,
     /// Who may do what, the inputs, and the limits.
@@ -90,6 +94,7 @@ impl Station {
         recorders: Recorders,
         jobs: Jobs,
         schedules: Schedules,
+        program: Program,
         news: watch::Receiver<Arc<str>>,
         settings: Current,
         sessions: Sessions,
@@ -105,6 +110,7 @@ impl Station {
             recorders,
             jobs,
             schedules,
+            program,
             news,
             settings,
             sessions,
@@ -146,6 +152,7 @@ fn api() -> OpenApiRouter<Arc<Station>> {
         .routes(routes!(recordings::stop))
         .routes(routes!(recordings::abort))
         .routes(routes!(recordings::mark))
+        .routes(routes!(commands::recording))
         .routes(routes!(spectra::follow))
         .routes(routes!(recordings::inputs))
         .routes(routes!(schedules::list))
@@ -158,6 +165,8 @@ fn api() -> OpenApiRouter<Arc<Station>> {
         .routes(routes!(stored::spectrum))
         .routes(routes!(jobs::list))
         .routes(routes!(jobs::show, jobs::cancel))
+        .routes(routes!(commands::run))
+        .routes(routes!(commands::job))
         .routes(routes!(demo::lose))
         .routes(routes!(metrics::show))
 }

@@ -320,7 +320,7 @@ pub(super) async fn verify(
 /// An error of jobs.
 pub(super) fn of_jobs(error: jobs::Error) -> Problem {
     match error {
-        jobs::Error::Many => Problem::new(StatusCode::CONFLICT, error.to_string())
+        jobs::Error::Many { .. } => Problem::new(StatusCode::CONFLICT, error.to_string())
             .advise("wait until one has ended, or cancel one"),
         jobs::Error::Unknown { .. } => Problem::not_found(error.to_string()),
         jobs::Error::Thread(_) => Problem::internal(&error),

@@ -34,11 +34,12 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use self::folder::Folder;
-use self::life::{Complaint, Input, Life, Phase};
+use self::life::{Complaint, Ended, Input, Life, Phase};
 use self::lines::Lines;
 use self::process::Identity;
 use self::report::Report;
 use self::request::{RequestError, StartRequest};
+use crate::output_log::{Follower, OutputLog};
 
 /// Recordings that may run at once.
 pub const MOST_ACTIVE: usize = 16;
@@ -69,6 +70,7 @@ struct Known {
     found: bool,
     process: Option<Identity>,
     life: Life,
+    log: OutputLog,
 }
 
 /// A recording, with what is known of it.
@@ -137,7 +139,8 @@ impl Recorders {
             let request = folder.request().unwrap_or_default();
             let process = folder.process();
             let output = folder.open_to_read();
-            let known = Known { request, found: true, process, life: Life::default() };
+            let (life, log) = (Life::default(), OutputLog::new(false));
+            let known = Known { request, found: true, process, life, log };
             found.lock().insert(id, known);
             match output {
                 Ok(output) => found.follow(id, folder, output, None),
@@ -193,8 +196,8 @@ impl Recorders {
         if known.values().filter(|it| it.life.is_active()).count() >= MOST_ACTIVE {
             return Err(Error::Many);
         }
-        let (request, life) = (request.clone(), Life::default());
-        known.insert(id, Known { request, found: false, process: None, life });
+        let (request, life, log) = (request.clone(), Life::default(), OutputLog::new(false));
+        known.insert(id, Known { request, found: false, process: None, life, log });
         Ok(())
     }
 
@@ -226,6 +229,7 @@ impl Recorders {
         let (verb, options) = words.split_at(1);
         command.args(verb).arg(spectra).args(options).stdin(Stdio::null());
         command.stdout(folder.open_to_write()?).stderr(folder.errors()?);
+        command.env("FULLBORE_EVENTS_WITH_TEXT", "1");
         // Only the daemon speaks to systemd.
         command.env_remove("NOTIFY_SOCKET").env_remove("WATCHDOG_USEC");
         let (mut child, process) = process::start(&mut command)?;
@@ -315,6 +319,7 @@ impl Recorders {
         let flags = fcntl_getfl(&output)?;
         fcntl_setfl(&output, flags - OFlags::NONBLOCK)?;
         let (mut lines, mut buffer) = (Lines::default(), vec![0; 64 << 10]);
+        let log = self.lock().get(&id).map(|known| known.log.clone());
         loop {
             let bytes = match output.read(&mut buffer) {
                 Ok(0) => return Ok(()),
@@ -323,6 +328,7 @@ impl Recorders {
                 Err(error) => return Err(error),
             };
             lines.feed(&buffer[..bytes], |line| {
+                log.as_ref().inspect(|log| log.put_line(&(String::from_utf8_lossy(line) + "\n")));
                 if let Some(report) = Report::of_line(line) {
                     self.take(id, Input::Said(report));
                 }
@@ -351,8 +357,25 @@ impl Recorders {
         if let Err(error) = folder.remove() {
             tracing::warn!(%id, %error, "the directory of an ended recorder stays");
         }
+        let complained = complaint.clone();
         self.take(id, Input::Gone { code, complaint });
+        self.end_output(id, code, complained.as_ref());
         self.forget();
+    }
+
+    /// Follows what a recorder prints: its lines, and at the end [`life::Ended`].
+    pub fn follow_output(&self, id: Uuid) -> Result<Follower, Error> {
+        let known = self.lock();
+        known.get(&id).map(|known| known.log.follow()).ok_or(Error::Unknown { id })
+    }
+
+    /// Tells followers that the recorder is gone.
+    fn end_output(&self, id: Uuid, exit_code: Option<i32>, complaint: Option<&Complaint>) {
+        let Some(log) = self.lock().get(&id).map(|known| known.log.clone()) else { return };
+        let ended = Ended { event: "ended", exit_code, complaint };
+        // Texts and numbers always become JSON.
+        log.put_line(&(serde_json::to_string(&ended).unwrap_or_default() + "\n"));
+        log.end();
     }
 
     /// Forgets the oldest ended recordings.
