@@ -64,7 +64,7 @@ impl Sheet {
     pub fn show(&mut self, event: &Event) {
         if self.output.json {
             match self.with_text.then(|| text_of(event)).flatten() {
-                Some(text) => self.output.event(&WithText { event, text }),
+                Some(shown) => self.output.event(&WithText { event, shown }),
                 None => self.output.event(event),
             };
             return;
@@ -172,7 +172,7 @@ struct WithText<'a> {
     #[serde(flatten)]
     event: &'a Event,
     /// The account of a finished scan, the picture of a state, or lines.
-    text: String,
+    shown: String,
 }
 
 /// What is shown of an event. The picture is that of a terminal of the usual size.
