@@ -100,12 +100,21 @@ impl Client {
         self.send(Method::GET, path, None)
     }
 
+    /// The same, if the answer comes within a time.
+    pub fn get_within(&self, path: &str, time: Duration) -> Result<Value, Error> {
+        self.sent(self.request(Method::GET, path).timeout(time))
+    }
+
     /// Sends a request, and returns the JSON of its answer. `path` begins with `/api/v1/`.
     pub fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Error> {
         let mut request = self.request(method, path).timeout(UNTIL_ANSWERED);
         if let Some(body) = body {
             request = request.header("Content-Type", "application/json").body(body.to_string());
         }
+        self.sent(request)
+    }
+
+    fn sent(&self, request: RequestBuilder) -> Result<Value, Error> {
         self.runtime.block_on(async {
             let mut response = self.answered(request).await?;
             let mut text = Vec::new();

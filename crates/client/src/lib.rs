@@ -12,6 +12,7 @@ pub mod address;
 pub mod error;
 mod http;
 pub mod output;
+pub mod status;
 mod token;
 mod trust;
 
