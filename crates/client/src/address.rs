@@ -59,7 +59,8 @@ impl Address {
             "http" => false,
             _ => return Err(wrong("it begins with neither http://, https:// nor unix:")),
         };
-        if !matches!(url.path(), "" | "/") || url.fragment().is_some() || !url.username().is_empty() {
+        if !matches!(url.path(), "" | "/") || url.fragment().is_some() || !url.username().is_empty()
+        {
             return Err(wrong("it has more than a host, a port, `pin` and `ca`"));
         }
         let mut trust = Trust::System;

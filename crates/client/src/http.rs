@@ -126,9 +126,7 @@ impl Client {
             }
             match text.is_empty() {
                 true => Ok(Value::Null),
-                false => {
-                    serde_json::from_slice(&text).map_err(|it| self.strange(&it.to_string()))
-                }
+                false => serde_json::from_slice(&text).map_err(|it| self.strange(&it.to_string())),
             }
         })
     }
@@ -209,8 +207,8 @@ fn short(path: &Path) -> Result<(PathBuf, Option<File>), Error> {
         return Ok((path.to_owned(), None));
     }
     let opened = File::open(parent);
-    let directory = opened
-        .map_err(|error| Error::File { path: parent.to_owned(), what: error.to_string() })?;
+    let directory =
+        opened.map_err(|error| Error::File { path: parent.to_owned(), what: error.to_string() })?;
     let through = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd())).join(name);
     Ok((through, Some(directory)))
 }

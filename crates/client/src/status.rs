@@ -12,11 +12,9 @@ pub fn text(status: &Value) -> String {
     for member in items("members") {
         let space = match member["problem"].as_str() {
             Some(problem) => problem.to_owned(),
-            None => format!(
-                "{} free of {}",
-                size(&member["free_bytes"]),
-                size(&member["total_bytes"])
-            ),
+            None => {
+                format!("{} free of {}", size(&member["free_bytes"]), size(&member["total_bytes"]))
+            }
         };
         text += &format!("  {}: {space}\n", word(&member["path"]));
     }

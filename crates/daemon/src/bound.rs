@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fullbore_recording::spectra::place;
 use fullbore_linux::sys::passed_sockets::passed_sockets;
+use fullbore_recording::spectra::place;
 use tokio::net::{TcpListener, UnixListener};
 
 use crate::config::SOCKET;

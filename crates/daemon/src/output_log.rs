@@ -78,9 +78,15 @@ impl OutputLog {
     /// Adds a line that is an entry already.
     pub fn put_line(&self, line: &str) {
         let mut kept = self.lock();
-        while self.0.waits && kept.bytes + line.len() > MOST_BYTES && kept.is_awaited(self.0.begun) {
-            let waited = self.0.changed.wait_timeout(kept, Duration::from_secs(1));
-            kept = waited.unwrap_or_else(PoisonError::into_inner).0;
+        while self.0.waits && kept.bytes + line.len() > MOST_BYTES {
+            if kept.first < kept.read {
+                kept.drop_oldest();
+            } else if kept.is_awaited(self.0.begun) {
+                let waited = self.0.changed.wait_timeout(kept, Duration::from_secs(1));
+                kept = waited.unwrap_or_else(PoisonError::into_inner).0;
+            } else {
+                break;
+            }
         }
         kept.bytes += line.len();
         kept.entries.push_back(line.into());
@@ -125,7 +131,7 @@ impl Kept {
     /// True if a client will read the oldest entry.
     fn is_awaited(&self, begun: Instant) -> bool {
         let may_come = !self.was_followed && begun.elapsed() < UNTIL_FOLLOWED;
-        !self.entries.is_empty() && self.first >= self.read && (self.followers > 0 || may_come)
+        !self.entries.is_empty() && (self.followers > 0 || may_come)
     }
 
     fn drop_oldest(&mut self) {
@@ -173,12 +179,6 @@ impl Follower {
         }
         self.next = self.next.max(kept.first) + taken;
         kept.read = kept.read.max(self.next);
-        if self.log.0.waits {
-            // What a client has read makes room for what the process still has to say.
-            while kept.first < kept.read && kept.bytes > MOST_BYTES / 2 {
-                kept.drop_oldest();
-            }
-        }
         self.log.0.changed.notify_all();
         Taken::Lines(text)
     }

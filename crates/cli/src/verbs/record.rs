@@ -394,7 +394,10 @@ fn parameters_of(scheme: &str, parameters: &[Parameter]) -> String {
 
 /// Runs the command. Options of the file complete those that are typed.
 pub fn run(args: Args, file: RecordFile, output: Output) -> anyhow::Result<ExitCode> {
-    anyhow::ensure!(!args.detach, "--detach is for a recording at a station: name it with --station");
+    anyhow::ensure!(
+        !args.detach,
+        "--detach is for a recording at a station: name it with --station"
+    );
     let quiet = args.quiet || file.shown.quiet;
     let typed = args.options();
     let given = typed.given();

@@ -50,7 +50,7 @@ fn a_refusal_is_told_with_its_advice() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = client(&listener);
     let served = thread::spawn(move || {
-        let answer = "HTTP/1.1 409 Conflict\r\nContent-Length: 33\r\n\r\n{\"detail\":\"no\",\"advice\":\"do this\"}";
+        let answer = "HTTP/1.1 409 Conflict\r\nContent-Length: 34\r\n\r\n{\"detail\":\"no\",\"advice\":\"do this\"}";
         serve(listener.accept().unwrap().0, answer).join().unwrap()
     });
     let error = client.get("/api/v1/x").unwrap_err();

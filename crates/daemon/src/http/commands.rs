@@ -121,7 +121,7 @@ fn followed(
     let permit = Arc::clone(&station.followers).try_acquire_owned().map_err(|_| {
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too many clients follow the station")
     })?;
-    let lines = stream::unfold((take, permit), async move |(mut take, permit)| {
+    let lines = stream::unfold((take, permit), |(mut take, permit)| async move {
         loop {
             match take() {
                 Taken::Lines(text) => {

@@ -43,7 +43,8 @@ impl Proven {
             true => Ok(()),
             false => {
                 let (has, needs) = (named(self.identity.role), named(role));
-                let why = format!("this needs the role {needs}, and {} is {has}", self.identity.name);
+                let why =
+                    format!("this needs the role {needs}, and {} is {has}", self.identity.name);
                 Err(Problem::new(StatusCode::FORBIDDEN, why))
             }
         }

@@ -211,7 +211,8 @@ mod tests {
         copy(Slowly("a–ü".as_bytes()), &log).unwrap();
         copy(&b"\xff"[..], &log).unwrap();
         copy(&b"\xe2"[..], &log).unwrap();
-        let expected = ["a", "–", "ü", "\u{fffd}", "\u{fffd}"].map(|it| format!("{{\"out\":\"{it}\"}}\n"));
+        let expected =
+            ["a", "–", "ü", "\u{fffd}", "\u{fffd}"].map(|it| format!("{{\"out\":\"{it}\"}}\n"));
         assert_eq!(entries(&log), expected.concat());
     }
 

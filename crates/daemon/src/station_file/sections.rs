@@ -27,11 +27,7 @@ const MOST_MEMBERS: usize = 256;
 
 const NAME: &str = "a name is 1 to 63 letters, digits, `-`, `+` and `_`";
 
-pub(super) fn members(
-    keys: &Keys<'_>,
-    directory: &Path,
-    settings: &mut Settings,
-) -> Vec<PathBuf> {
+pub(super) fn members(keys: &Keys<'_>, directory: &Path, settings: &mut Settings) -> Vec<PathBuf> {
     let Some(store) = keys.table("store", "[store]") else {
         let advice = "add [store] with members = [\"/mnt/disk0\"]";
         keys.fault(keys.line, "the file has no store", advice);

@@ -5,11 +5,11 @@ use std::process::ExitCode;
 
 use console::Term;
 use fullbore_client::output::Entry;
-use fullbore_client::{Client, Error, Method};
+use fullbore_client::{Client, Method};
 use fullbore_terminal::output::{self, Output};
 use serde_json::{Value, json};
 
-use super::Given;
+use super::{Given, told_by_station};
 use crate::hint::explained;
 use crate::signals;
 use crate::verbs::{rm, scan_arg};
@@ -67,17 +67,9 @@ pub(super) fn run(
         Ok(())
     });
     bar.finish_and_clear();
-    followed.map_err(told)?;
+    followed.map_err(told_by_station)?;
     match code.and_then(|code| u8::try_from(code).ok()) {
         Some(code) => Ok(ExitCode::from(code)),
         None => anyhow::bail!("{}: the command ended without an exit code", client.station()),
-    }
-}
-
-/// An error of the station, with its advice.
-fn told(error: anyhow::Error) -> anyhow::Error {
-    match error.downcast::<Error>() {
-        Ok(error) => explained(error),
-        Err(error) => error,
     }
 }

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Command};
-use fullbore_client::{Address, Client};
+use fullbore_client::{Address, Client, Error};
 use fullbore_daemon::Config;
 use fullbore_recording::store;
 use serde_json::{Map, Value};
@@ -60,7 +60,9 @@ pub fn redirected(matches: &ArgMatches, commands: &Command) -> anyhow::Result<Op
         OF_STATIONS.join(", ")
     );
     let members = match (has_store, text.as_str()) {
-        (true, "unix:") => typed.get_many::<PathBuf>("store").unwrap_or_default().cloned().collect(),
+        (true, "unix:") => {
+            typed.get_many::<PathBuf>("store").unwrap_or_default().cloned().collect()
+        }
         (true, _) => anyhow::bail!(
             "--store names directories of this host, and --station another store\n  give one of them; \
              `--station unix:` takes the daemon of --store"
@@ -112,7 +114,8 @@ fn given_of(command: &Command, typed: &ArgMatches) -> Given {
     let mut given = Given::default();
     for argument in command.get_arguments().filter(|it| !it.is_global_set()) {
         let id = argument.get_id().as_str();
-        let is_typed = typed.value_source(id) == Some(ValueSource::CommandLine);
+        let is_typed = typed.try_contains_id(id).is_ok()
+            && typed.value_source(id) == Some(ValueSource::CommandLine);
         if !is_typed || ["store", "station"].contains(&id) {
             continue;
         }
@@ -133,4 +136,12 @@ fn given_of(command: &Command, typed: &ArgMatches) -> Given {
         }
     }
     given
+}
+
+/// An error of the station, with its advice.
+fn told_by_station(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast::<Error>() {
+        Ok(error) => explained(error),
+        Err(error) => error,
+    }
 }

@@ -11,14 +11,24 @@ use fullbore_linux::stop_handle::StopHandle;
 use fullbore_terminal::output::{self, Output};
 use serde_json::Value;
 
-use super::Given;
+use super::{Given, told_by_station};
 use crate::hint::explained;
 use crate::signals;
 
 /// Options that a station takes: those of `StartRequest` of its REST interface.
 const TAKEN: &[&str] = &[
-    "session", "scan", "scans", "start", "until", "duration", "bytes", "circular", "buffer",
-    "chunk", "redundancy", "arm",
+    "session",
+    "scan",
+    "scans",
+    "start",
+    "until",
+    "duration",
+    "bytes",
+    "circular",
+    "buffer",
+    "chunk",
+    "redundancy",
+    "arm",
 ];
 
 /// Starts the recording, and follows it to its end.
@@ -55,7 +65,7 @@ fn follow(client: &Client, id: &str, output: Output, quiet: bool) -> anyhow::Res
     let mut screen = Screen { output, quiet, drawn: 0 };
     let (mut code, mut requests, mut left) = (None, 0, false);
     let path = format!("/api/v1/recordings/{id}");
-    client.follow(&format!("{path}/output"), |line| -> anyhow::Result<()> {
+    let followed = client.follow(&format!("{path}/output"), |line| -> anyhow::Result<()> {
         while requests < stop.stop_requests() && !left {
             screen.erase();
             match requests == 0 && !wants_to_stop(client)? {
@@ -68,7 +78,7 @@ fn follow(client: &Client, id: &str, output: Output, quiet: bool) -> anyhow::Res
                 }
             }
         }
-        anyhow::ensure!(!left, "the recording goes on at {}\n  `fullbore stop {id}` ends it", client.station());
+        anyhow::ensure!(!left, "it is left");
         let Some(told) = line.and_then(Told::of_line) else { return Ok(()) };
         if told.event == "ended" {
             let complaint = &told.value["complaint"];
@@ -81,11 +91,21 @@ fn follow(client: &Client, id: &str, output: Output, quiet: bool) -> anyhow::Res
             return Ok(());
         }
         screen.show(&told)
-    })?;
+    });
     screen.erase();
+    if left {
+        let station = client.station();
+        output::note(format_args!(
+            "recording {id} goes on at {station}\n  `fullbore stop {id}` ends it"
+        ));
+        return Ok(ExitCode::from(output::GOOD));
+    }
+    followed.map_err(told_by_station)?;
     match code {
         Some(code) => Ok(ExitCode::from(code)),
-        None => anyhow::bail!("how the recording ended is not known: the daemon was started again meanwhile"),
+        None => anyhow::bail!(
+            "how the recording ended is not known: the daemon was started again meanwhile"
+        ),
     }
 }
 
@@ -94,7 +114,11 @@ fn wants_to_stop(client: &Client) -> anyhow::Result<bool> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return Ok(true);
     }
-    write!(io::stderr(), "\nstop the recording at {}, or leave it running? [s/l] ", client.station())?;
+    write!(
+        io::stderr(),
+        "\nstop the recording at {}, or leave it running? [s/l] ",
+        client.station()
+    )?;
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer)?;
     Ok(!matches!(answer.trim(), "l" | "L" | "leave"))

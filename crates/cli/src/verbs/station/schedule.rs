@@ -143,12 +143,14 @@ fn body_of(args: PutArgs) -> anyhow::Result<Value> {
         options.extend(text.map(|text| (key.to_owned(), Value::String(text))));
     }
     let bytes = read(&file)?;
-    let scans = String::from_utf8(bytes).with_context(|| format!("{}: it is no text", file.display()))?;
+    let scans =
+        String::from_utf8(bytes).with_context(|| format!("{}: it is no text", file.display()))?;
     Ok(json!({ "options": options, "scans": scans }))
 }
 
 fn read(file: &Path) -> anyhow::Result<Vec<u8>> {
-    let length = std::fs::metadata(file).with_context(|| format!("reading {}", file.display()))?.len();
+    let length =
+        std::fs::metadata(file).with_context(|| format!("reading {}", file.display()))?.len();
     anyhow::ensure!(
         length <= LARGEST as u64,
         "{}: a schedule has at most {LARGEST} bytes",
@@ -162,6 +164,7 @@ fn check(file: &Path, code: Option<&str>, output: Output) -> anyhow::Result<Exit
     let session = schedule.session_name().map_err(explained)?.map(|it| it.to_string());
     let scans = schedule.scans.len();
     let told = json!({ "file": file, "good": true, "session": session, "scans": scans });
-    output.tell(&told, || format!("{}: good: {}\n", file.display(), output::count(scans, "scan")))?;
+    output
+        .tell(&told, || format!("{}: good: {}\n", file.display(), output::count(scans, "scan")))?;
     Ok(ExitCode::from(output::GOOD))
 }

@@ -47,9 +47,8 @@ pub fn run(args: &Args, station: Option<&str>, output: Output) -> anyhow::Result
             "the station does not record {text}\n  `fullbore status` shows what it records"
         );
     }
-    let wanted = active
-        .iter()
-        .filter(|it| args.all || args.recording.iter().any(|text| is_meant(it, text)));
+    let wanted =
+        active.iter().filter(|it| args.all || args.recording.iter().any(|text| is_meant(it, text)));
     let paths: Vec<String> = wanted
         .map(|it| format!("/api/v1/recordings/{}", it["id"].as_str().unwrap_or_default()))
         .collect();

@@ -60,7 +60,10 @@ fn what_reaches_beyond_the_store_is_refused() {
         (r#"{"verb":"convert","arguments":["r1_a","drf:top/../x"]}"#, "the name of a file"),
         (r#"{"verb":"convert","arguments":["r1_a",".hidden.h5"]}"#, "the name of a file"),
         (r#"{"verb":"convert","arguments":["r1_a","a.h5?x=/etc"]}"#, "plain options"),
-        (r#"{"verb":"snapshot","arguments":["r1_a"],"options":{"output":"a/b"}}"#, "the name of a file"),
+        (
+            r#"{"verb":"snapshot","arguments":["r1_a"],"options":{"output":"a/b"}}"#,
+            "the name of a file",
+        ),
         (r#"{"verb":"verify","options":{"all":"yes"}}"#, "true or false"),
         (r#"{"verb":"verify","options":{"reads":true}}"#, "a text"),
         (r#"{"verb":"mark","arguments":["r1_a","two\nlines"]}"#, "control characters"),

@@ -90,12 +90,7 @@ pub const VERBS: &[Verb] = &[
         count: (0, MOST_ARGUMENTS),
         arguments: Kind::Scan,
         last: None,
-        options: &[
-            LISTS,
-            ("reads", Kind::Plain),
-            ("follow", Kind::Flag),
-            ("verbose", Kind::Flag),
-        ],
+        options: &[LISTS, ("reads", Kind::Plain), ("follow", Kind::Flag), ("verbose", Kind::Flag)],
         stays: true,
     },
     Verb {
