@@ -71,26 +71,23 @@ def test_each_command_prints_the_same_here_and_there(station):
         (["info", "test_none", "--json"], REFUSED),
         (["verify", "test_one", "test_two"], INCOMPLETE),
         (["verify", "--all", "--json", "--reads", "1"], INCOMPLETE),
-        (["mark", "test_one", "antenna on source", "--time", "2026-11-22T18:00:12"], REFUSED),
-        (["protect", "test_one"], GOOD),
-        (["protect", "test_one"], GOOD),
-        (["rm", "test_one", "--yes"], REFUSED),
-        (["protect", "test_one", "--off", "--json"], GOOD),
+        (["mark", "test_one", "antenna on source", "--position", "5000"], GOOD),
         (["rebuild", "--all"], GOOD),
         (["trigger", "test_one"], REFUSED),
         (["watch", "test_one", "--looks", "1", "--json"], GOOD),
         (["play", "test_none", "--to", f"udp://127.0.0.1:{port}"], REFUSED),
     ]:
         first = told(here(station, *words, code=code))
-        if words[0] == "protect" and "--off" in words:
-            here(station, "protect", "test_one")
-        elif words[0] == "protect" and not words[2:]:
-            # The second command finds what the first one did.
-            first = told(here(station, *words))
         assert told(there(station, *words, code=code)) == first, words
-        over_tcp = there(station, *words, code=code, role="admin", at=f"http://127.0.0.1:{station.port}")
-        if words[0] != "protect":
-            assert told(over_tcp) == first, words
+        address = f"http://127.0.0.1:{station.port}"
+        assert told(there(station, *words, code=code, role="admin", at=address)) == first, words
+    protect = ["protect", "test_one"]
+    first, again = told(here(station, *protect)), told(here(station, *protect))
+    off = told(here(station, *protect, "--off", "--json"))
+    assert (told(there(station, *protect)), told(there(station, *protect))) == (first, again)
+    refused = told(here(station, "rm", "test_one", "--yes", code=REFUSED))
+    assert told(there(station, "rm", "test_one", "--yes", code=REFUSED)) == refused
+    assert told(there(station, *protect, "--off", "--json")) == off
 
 
 def test_a_scan_is_removed_there_and_only_by_an_admin(station):
