@@ -402,7 +402,7 @@ impl Recorders {
 
 impl Known {
     fn shown(&self, id: Uuid) -> Recording {
-        let Self { request, found, process, life } = self;
+        let Self { request, found, process, life, .. } = self;
         let pid = process.as_ref().map(|it| it.pid).filter(|_| life.is_active());
         Recording { id, request: request.clone(), found: *found, pid, life: life.clone() }
     }
