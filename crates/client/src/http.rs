@@ -63,6 +63,8 @@ impl Client {
         // One that is installed already is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let builder = reqwest::Client::builder().connect_timeout(UNTIL_CONNECTED);
+        // A connection that waited may be closed by a daemon that was started again.
+        let builder = builder.pool_max_idle_per_host(0);
         let builder = builder.redirect(reqwest::redirect::Policy::none()).no_proxy();
         let builder = builder.user_agent(concat!("fullbore/", env!("CARGO_PKG_VERSION")));
         let (builder, base, directory) = match address {

@@ -97,8 +97,8 @@ mod tests {
             "jobs": [{"kind": "verify", "scan": "r1_b", "state": "running"}],
             "schedules": [{"name": "v", "state": "running", "ahead": 1}],
         });
-        let expected = "h, fullbore 1\n  /m0: 1 KB free of 2 KB\n  /m1: gone\n\
-                        r1_a (i): recording: 5 KB in 1.5 s, 8 kbit/s, 3 frames lost\n\
+        let expected = "h, fullbore 1\n  /m0: 1.00 kB free of 2.00 kB\n  /m1: gone\n\
+                        r1_a (i): recording: 5.00 kB in 1.5 s, 8.00 kbit/s, 3 frames lost\n\
                         r1_a (j): ended: COMPLETE\na recording (k): starting\n\
                         verify r1_b: running\nschedule v: running, 1 scan ahead\n";
         assert_eq!(text(&status), expected);

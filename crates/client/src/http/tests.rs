@@ -72,6 +72,8 @@ fn lines_are_followed_over_a_socket_in_a_deep_directory_and_a_turn_may_ask() {
     let listener = UnixListener::bind(through).unwrap();
     let served = thread::spawn(move || {
         let (mut first, _) = listener.accept().unwrap();
+        let mut asked = BufReader::new(first.try_clone().unwrap()).lines();
+        assert!(asked.any(|line| line.unwrap().is_empty()), "the head of the request ends");
         let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n6\r\none\ntw\r\n";
         first.write_all(head.as_bytes()).unwrap();
         let answer = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n1";
