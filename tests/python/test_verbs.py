@@ -170,7 +170,10 @@ def test_recordings_that_are_detached_are_shown_and_stopped(station):
     words = ["--session", "test", "--buffer", "64MiB", "--detach"]
     for scan in ("one", "two"):
         there(station, "record", new_source()[1], "--scan", scan, *words)
-    assert run("status", env=environment(station)).stdout.decode().count("armed") == 2
+    end = time.monotonic() + PATIENCE
+    while (text := run("status", env=environment(station)).stdout.decode()).count(" (0") < 2 or "starting" in text:
+        assert time.monotonic() < end, text
+    assert "test_one (" in text and "test_two (" in text
     status = json.loads(there(station, "status", "--json").stdout)
     assert len(status["recordings"]) == 2 and status["members"][0]["path"] == str(station.store)
     done = there(station, "stop", "test_one", code=FOUND)
@@ -210,7 +213,7 @@ def test_schedules_are_checked_put_listed_and_removed(station, tmp_path):
     assert b"schedule vlbi" in there(station, "status").stdout
     there(station, "schedule", "rm", "vlbi")
     assert "there is no schedule" in there(station, "schedule", "rm", "none", code=REFUSED).stderr.decode()
-    file.write_text("scan,start\nno1,never\n")
+    file.write_text("scan,start,duration\nno1,never,40s\n")
     assert "line 2" in run("schedule", "check", file, code=REFUSED).stderr.decode()
 
 
@@ -227,7 +230,7 @@ def test_what_cannot_be_is_explained(station, tmp_path):
     token = tmp_path / "token"
     token.write_text(SECRETS["viewer"])
     token.chmod(0o644)
-    words = ["ls", "--station", address, "--json"]
+    words = ["status", "--station", address, "--json"]
     by_file = {**environment(station), "FULLBORE_TOKEN_FILE": str(token)}
     assert "other users can read" in json.loads(run(*words, code=REFUSED, env=by_file).stderr)["error"]
     token.chmod(0o600)
