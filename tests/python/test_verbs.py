@@ -41,6 +41,7 @@ def there(station, *words, code=GOOD, role=None, at="unix:"):
 def told(done):
     """What a command printed, without times that differ from run to run."""
     texts = (done.stdout.decode(), done.stderr.decode())
+    texts = [re.sub(r"[0-9.]+ .B freed", "", text) for text in texts]
     return [re.sub(r"\d+\.\d+ s, [^\n]*/s|\"seconds\":[0-9.e-]+", "", text) for text in texts], done.returncode
 
 
