@@ -12,6 +12,7 @@ import pytest
 import wire
 from fullbore import BINARY, FOUND, GOOD, INCOMPLETE, PATIENCE, REFUSED, free_port, run
 from station import SECRETS, Station, new_source
+from terminal import Terminal
 
 FRAMES = 900
 
@@ -260,3 +261,24 @@ def test_a_station_with_tls_is_known_by_its_certificate(store, tmp_path):
     finally:
         daemon.terminate()
         daemon.wait(PATIENCE)
+
+
+def test_on_a_terminal_ctrl_c_asks_whether_to_stop_the_recording(station, monkeypatch):
+    for name, value in environment(station).items():
+        monkeypatch.setenv(name, value)
+    words = [BINARY, "record", new_source()[1], "--session", "test", "--buffer", "64MiB", "--station", "unix:"]
+    with Terminal([*words, "--scan", "one"], 100, 30) as terminal:
+        terminal.wait(lambda lines: any(line.startswith("armed test_one") for line in lines))
+        terminal.process.send_signal(signal.SIGINT)
+        terminal.wait(lambda lines: any("or leave it running?" in line for line in lines))
+        terminal.type(b"l\r")
+        assert terminal.end() == GOOD
+        assert any("goes on at unix:" in line for line in terminal.shown())
+    with Terminal([*words, "--scan", "two"], 100, 30) as terminal:
+        terminal.wait(lambda lines: any(line.startswith("armed test_two") for line in lines))
+        terminal.process.send_signal(signal.SIGINT)
+        terminal.wait(lambda lines: any("or leave it running?" in line for line in lines))
+        terminal.type(b"s\r")
+        assert terminal.end() == FOUND
+    phases = {it["request"]["scan"]: it["phase"] for it in station.ask("GET", "/api/v1/recordings").json}
+    assert phases["one"] in ("armed", "recording") and phases["two"] == "ended"

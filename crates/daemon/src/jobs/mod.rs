@@ -1,6 +1,6 @@
 //! Work on scans as resources: each job has its progress, can be cancelled, and keeps its result for a while.
 //!
-//! A job is a thread of the daemon that verifies a scan, or the process of a [command](command) of a client.
+//! A job is a thread of the daemon that verifies a scan, or the process of a [`command`] of a client.
 
 pub mod command;
 pub mod process;
