@@ -51,6 +51,10 @@ struct Arguments {
     /// The command line overrides the file.
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<std::path::PathBuf>,
+    /// Do it at a running daemon: unix:PATH, http://127.0.0.1:8480, https://HOST:PORT[?pin=SHA256|ca=FILE], or unix: for the
+    /// daemon of this user's store [default: $FULLBORE_STATION].
+    #[arg(long, global = true, value_name = "URL|PATH")]
+    station: Option<String>,
     #[command(flatten)]
     logging: logging::Logging,
     #[command(subcommand)]
@@ -78,6 +82,9 @@ enum Verb {
     Trigger(verbs::trigger::Args),
     Snapshot(verbs::snapshot::Args),
     Serve(verbs::serve::Args),
+    Status(verbs::station::status::Args),
+    Stop(verbs::station::stop::Args),
+    Schedule(verbs::station::schedule::Args),
     Send(verbs::transfer::send::Args),
     Receive(verbs::transfer::receive::Args),
     Transfers(verbs::transfer::transfers::Args),
@@ -124,7 +131,12 @@ fn run() -> anyhow::Result<ExitCode> {
         output::errors_as_json();
     }
     let arguments = match command.try_get_matches_from_mut(&typed) {
-        Ok(matches) => Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()),
+        Ok(matches) => {
+            if let Some(code) = verbs::station::redirected(&matches, &command)? {
+                return Ok(code);
+            }
+            Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+        }
         Err(error) => return Ok(help::refused(&error, &command, &typed, &lines)),
     };
     obey(arguments, record.unwrap_or_default()).map_err(|error| lines.blame(error))
@@ -140,6 +152,7 @@ fn obey(arguments: Arguments, file: RecordFile) -> anyhow::Result<ExitCode> {
     if output.json {
         output::errors_as_json();
     }
+    let station = arguments.station.as_deref();
     match arguments.verb {
         Verb::Record(args) => verbs::record::run(args, file, output),
         Verb::Play(args) => verbs::play::run(args, output),
@@ -160,6 +173,9 @@ fn obey(arguments: Arguments, file: RecordFile) -> anyhow::Result<ExitCode> {
         Verb::Trigger(args) => verbs::trigger::run(args, output),
         Verb::Snapshot(args) => verbs::snapshot::run(args, output),
         Verb::Serve(args) => verbs::serve::run(args, arguments.config, of_station, output),
+        Verb::Status(args) => verbs::station::status::run(&args, station, output),
+        Verb::Stop(args) => verbs::station::stop::run(&args, station, output),
+        Verb::Schedule(args) => verbs::station::schedule::run(args, station, output),
         Verb::Send(args) => verbs::transfer::send::run(args, output),
         Verb::Receive(args) => verbs::transfer::receive::run(args, output),
         Verb::Transfers(args) => verbs::transfer::transfers::run(args, output),

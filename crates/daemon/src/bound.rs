@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fullbore_linux::sys::passed_sockets::passed_sockets;
+use fullbore_recording::spectra::place;
 use tokio::net::{TcpListener, UnixListener};
 
+use crate::config::SOCKET;
 use crate::net::tls::{Certificate, Source};
 use crate::net::{self, Entrance, Listener};
 use crate::serve::Error;
@@ -18,6 +20,8 @@ pub(crate) struct Bound {
     /// Each address with its socket, and true if it has TLS.
     tcp: Vec<(SocketAddr, std::net::TcpListener, bool)>,
     unix: Option<(PathBuf, std::os::unix::net::UnixListener, Option<net::Bound>)>,
+    /// The socket in the directory of the daemon, for commands of its own user.
+    own: (PathBuf, std::os::unix::net::UnixListener, net::Bound),
     /// The certificate of those with TLS.
     pub(crate) certificate: Option<Arc<Certificate>>,
     names: Vec<String>,
@@ -60,11 +64,16 @@ impl Bound {
         });
         let unix = unix.transpose()?;
         passed.none_left()?;
+        let path = state.join(SOCKET);
+        let failed = |source| Error::Socket { path: path.clone(), source };
+        let listener = place::listen(&path).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let own = (path.clone(), listener, net::Bound::at(path));
         let certificate = match listen.https.is_empty() {
             true => None,
             false => Some(Arc::new(Certificate::load(&source_of(listen, names, state))?)),
         };
-        Ok(Self { tcp, unix, certificate, names: names.to_vec() })
+        Ok(Self { tcp, unix, own, certificate, names: names.to_vec() })
     }
 
     /// The first address.
@@ -100,8 +109,8 @@ impl Bound {
         tcp.chain(unix).collect()
     }
 
-    /// Lets clients in. Returns the file of the Unix socket, which is removed when it is dropped.
-    pub(crate) fn accept(self, entrance: &Entrance) -> Result<Option<net::Bound>, Error> {
+    /// Lets clients in. Returns the files of the Unix sockets, which are removed when they are dropped.
+    pub(crate) fn accept(self, entrance: &Entrance) -> Result<Vec<net::Bound>, Error> {
         let acceptor = self.certificate.map(Certificate::acceptor).transpose()?;
         for (address, listener, tls) in self.tcp {
             let failed = |source| Error::Listen { address, source };
@@ -109,11 +118,15 @@ impl Bound {
             let tls = acceptor.clone().filter(|_| tls);
             tokio::spawn(entrance.clone().accept(Listener::Tcp(listener, tls)));
         }
-        let Some((path, listener, file)) = self.unix else { return Ok(None) };
-        let listener = UnixListener::from_std(listener);
-        let listener = listener.map_err(|source| Error::Socket { path, source })?;
-        tokio::spawn(entrance.clone().accept(Listener::Unix(listener)));
-        Ok(file)
+        let (path, listener, file) = self.own;
+        let mut files = Vec::new();
+        for (path, listener, file) in self.unix.into_iter().chain([(path, listener, Some(file))]) {
+            let listener = UnixListener::from_std(listener);
+            let listener = listener.map_err(|source| Error::Socket { path, source })?;
+            tokio::spawn(entrance.clone().accept(Listener::Unix(listener)));
+            files.extend(file);
+        }
+        Ok(files)
     }
 }
 

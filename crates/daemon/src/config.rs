@@ -1,5 +1,6 @@
 //! What a daemon needs to know, and where it keeps its own files.
 
+use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,6 +15,9 @@ use crate::vsi;
 /// Where the daemon listens if nothing else is said.
 pub const DEFAULT_ADDRESS: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8480);
+
+/// The Unix socket in the directory of a daemon.
+pub const SOCKET: &str = "socket";
 
 /// What a daemon needs to know.
 #[derive(Clone, Debug)]
@@ -32,6 +36,8 @@ pub struct Config {
     pub program: PathBuf,
     /// For a demonstration: the directory of its files, which its owner removes afterwards.
     pub demo: Option<PathBuf>,
+    /// The directory for files that clients let the station make, if there is no file of the station.
+    pub exports: Option<PathBuf>,
     /// The port for VSI-S, if there is one.
     pub vsi: Option<vsi::Settings>,
     /// The log, a layer of the program's subscriber of `tracing`.
@@ -45,35 +51,42 @@ impl Config {
         self.state_in(|variable| std::env::var_os(variable).filter(|value| !value.is_empty()))
     }
 
-    fn state_in(&self, variable: impl Fn(&str) -> Option<std::ffi::OsString>) -> Option<PathBuf> {
+    /// The Unix socket of the daemon of this store, by which the daemon's own user and root reach it.
+    pub fn socket_of(members: &[PathBuf]) -> Option<PathBuf> {
+        let state = state_in(|variable| std::env::var_os(variable).filter(|it| !it.is_empty()))?;
+        Some(state.join("station").join(name_of_store(members)).join(SOCKET))
+    }
+
+    fn state_in(&self, variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
         if let Some(directory) = &self.demo {
             return Some(directory.join("station"));
         }
-        let state = match variable("FULLBORE_STATE") {
-            Some(directory) => PathBuf::from(directory),
-            None => {
-                // By the XDG specification, a relative path is ignored.
-                let state =
-                    variable("XDG_STATE_HOME").map(PathBuf::from).filter(|it| it.is_absolute());
-                let home = || variable("HOME").map(|home| PathBuf::from(home).join(".local/state"));
-                state.or_else(home)?.join("fullbore")
-            }
-        };
-        Some(state.join("station").join(self.name_of_store()))
+        Some(state_in(variable)?.join("station").join(name_of_store(&self.members)))
     }
+}
 
-    /// A name that depends on the members and not on their order.
-    fn name_of_store(&self) -> String {
-        let whole = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
-        let mut paths: Vec<PathBuf> = self.members.iter().map(whole).collect();
-        paths.sort();
-        let mut hash = Sha256::new();
-        for path in paths {
-            hash.update(path.as_os_str().as_encoded_bytes());
-            hash.update([0]);
-        }
-        data_encoding::HEXLOWER.encode(&hash.finalize()[..8])
+/// The directory of all daemons, queues and the like of this user.
+fn state_in(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    if let Some(directory) = variable("FULLBORE_STATE") {
+        return Some(PathBuf::from(directory));
     }
+    // By the XDG specification, a relative path is ignored.
+    let state = variable("XDG_STATE_HOME").map(PathBuf::from).filter(|it| it.is_absolute());
+    let home = || variable("HOME").map(|home| PathBuf::from(home).join(".local/state"));
+    Some(state.or_else(home)?.join("fullbore"))
+}
+
+/// A name that depends on the members and not on their order.
+fn name_of_store(members: &[PathBuf]) -> String {
+    let whole = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
+    let mut paths: Vec<PathBuf> = members.iter().map(whole).collect();
+    paths.sort();
+    let mut hash = Sha256::new();
+    for path in paths {
+        hash.update(path.as_os_str().as_encoded_bytes());
+        hash.update([0]);
+    }
+    data_encoding::HEXLOWER.encode(&hash.finalize()[..8])
 }
 
 #[cfg(test)]
@@ -84,7 +97,8 @@ mod tests {
         let members = members.iter().map(PathBuf::from).collect();
         let (station, reload, demo, vsi) = (None, Arc::default(), None, None);
         let (listen, tokens, program) = (DEFAULT_ADDRESS, None, "fullbore".into());
-        Config { members, listen, tokens, station, reload, program, demo, vsi, log: Log::default() }
+        let (exports, log) = (None, Log::default());
+        Config { members, listen, tokens, station, reload, program, demo, exports, vsi, log }
     }
 
     #[test]

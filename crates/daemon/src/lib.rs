@@ -3,7 +3,7 @@
 //! ```text
 //!  browsers, programs ──► net ──► http ──► recorder ──► fullbore record …   (processes of their own)
 //!                                  │  ├──► schedules ─────────▲
-//!                                  │  ├──► jobs ──────► care::verify, fullbore bench disk …
+//!                                  │  ├──► jobs ──────► care::verify, fullbore bench disk …, fullbore VERB … (commands of clients)
 //!                                  │  ├──► disks, machine (threads that look again and again), log
 //!                                  └─────► store, care (lists, markers, protection, removal)
 //!  station_file ──► settings, schedules, alerts ──► webhooks, programs
@@ -28,6 +28,7 @@ pub mod kept;
 pub mod log;
 pub mod machine;
 pub mod net;
+pub mod output_log;
 pub mod recorder;
 mod reload;
 pub mod schedules;

@@ -24,6 +24,7 @@ use crate::demo::Demo;
 use crate::disks;
 use crate::http::{Seen, Station, router};
 use crate::jobs::Jobs;
+use crate::jobs::process::Program;
 use crate::machine;
 use crate::net::{Entrance, tls};
 use crate::recorder::Recorders;
@@ -191,6 +192,7 @@ pub enum Told {
 pub fn serve(config: &Config, stop: &StopHandle, mut tell: impl FnMut(&Told)) -> Result<(), Error> {
     let manager = Manager::of_environment();
     let store = store_of(&config.members)?;
+    let program = Program { path: config.program.clone(), store: store.clone() };
     let settings = settings_of(config)?;
     let listen = listen_of(config, &settings)?;
     let state = config.state_directory().ok_or(Error::NoDirectory)?;
@@ -246,6 +248,7 @@ pub fn serve(config: &Config, stop: &StopHandle, mut tell: impl FnMut(&Told)) ->
         recorders,
         jobs,
         schedules.clone(),
+        program,
         news.clone(),
         current.clone(),
         seen,
@@ -376,7 +379,8 @@ fn settings_of(config: &Config) -> Result<Settings, Error> {
         Some(file) => Ok(file.settings.clone()),
         None => {
             let tokens = config.tokens.as_deref().map(Tokens::read).transpose()?;
-            Ok(Settings { tokens: tokens.unwrap_or_default(), ..Settings::default() })
+            let (tokens, exports) = (tokens.unwrap_or_default(), config.exports.clone());
+            Ok(Settings { tokens, exports, ..Settings::default() })
         }
     }
 }
@@ -442,6 +446,7 @@ mod tests {
                 reload: Arc::default(),
                 program: "/nowhere".into(),
                 demo: None,
+                exports: None,
                 vsi: None,
                 log: Default::default(),
             };

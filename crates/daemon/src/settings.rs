@@ -1,6 +1,7 @@
 //! What can change while the daemon serves: who may do what, the named inputs, and the limits.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -43,6 +44,8 @@ pub struct Settings {
     pub inputs: BTreeMap<String, Vec<String>>,
     /// True if requests may name inputs only, and no endpoints.
     pub inputs_only: bool,
+    /// The directory for files that clients let the station make.
+    pub exports: Option<PathBuf>,
     /// Limits of connections.
     pub limits: Limits,
     /// How long a client may take.
@@ -58,6 +61,7 @@ impl Default for Settings {
             names: Vec::new(),
             inputs: BTreeMap::new(),
             inputs_only: false,
+            exports: None,
             limits: LIMITS,
             patience: PATIENCE,
         }

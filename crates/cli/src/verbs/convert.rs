@@ -315,6 +315,11 @@ fn acquisition_text(acquisition: &Acquisition) -> String {
 }
 
 fn bar(bytes: u64, output: Output, quiet: bool) -> ProgressBar {
+    if scan_arg::are_lines_asked_for() {
+        let bar = ProgressBar::hidden();
+        bar.set_length(bytes);
+        return scan_arg::told_as_lines(bar);
+    }
     if quiet || !output.progress() {
         return ProgressBar::hidden();
     }

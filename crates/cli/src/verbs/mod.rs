@@ -34,6 +34,7 @@ pub mod serve;
 pub mod simulate;
 pub mod snapshot;
 pub mod spectrum;
+pub mod station;
 pub mod transfer;
 pub mod trigger;
 pub mod verify;

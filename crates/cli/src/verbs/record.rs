@@ -31,11 +31,12 @@ mod schedule;
 
 use crate::config::RecordFile;
 use crate::help;
-use crate::hint::explained;
+use crate::hint::{explained, with_advice};
 use crate::output::{self, Output};
 use crate::screen::Screen;
 use crate::signals;
 use crate::store_arg::StoreArg;
+use crate::verbs::station;
 
 /// Record streams into a store, with an account of every frame.
 ///
@@ -155,8 +156,8 @@ pub struct Args {
         conflicts_with_all = ["scan", "scans", "duration", "bytes", "until", "to"]
     )]
     schedule: Option<PathBuf>,
-    /// For a VEX file: the station whose scans are recorded.
-    #[arg(long, value_name = "CODE")]
+    /// For a VEX file: the station whose scans are recorded; or URL|PATH of a daemon that records.
+    #[arg(long, value_name = "CODE|URL|PATH")]
     station: Option<String>,
     /// For a schedule: how long before its start a scan is armed [default: 5s]
     #[arg(long, value_name = "TIME", value_parser = crate::verbs::sending::duration)]
@@ -286,6 +287,9 @@ pub struct Args {
     /// Draw no live screen.
     #[arg(long)]
     quiet: bool,
+    /// With a daemon as --station: do not follow the recording.
+    #[arg(long)]
+    detach: bool,
 }
 
 impl Args {
@@ -311,7 +315,7 @@ impl Args {
             keep, circular, circular_in, trigger, trigger_on, before, after, hold_off, ..
         } = self;
         let Self { redundancy, new_member, .. } = self;
-        let Self { clock_offset, clock_drift, quiet: _, .. } = self;
+        let Self { clock_offset, clock_drift, quiet: _, detach: _, .. } = self;
         RecordingOptions {
             source,
             store: store.store,
@@ -392,6 +396,10 @@ fn parameters_of(scheme: &str, parameters: &[Parameter]) -> String {
 
 /// Runs the command. Options of the file complete those that are typed.
 pub fn run(args: Args, file: RecordFile, output: Output) -> anyhow::Result<ExitCode> {
+    anyhow::ensure!(
+        !args.detach,
+        "--detach is for a recording at a station: name it with --station"
+    );
     let quiet = args.quiet || file.shown.quiet;
     let typed = args.options();
     let given = typed.given();
@@ -465,6 +473,7 @@ pub fn record(
     let control = Arc::new(StopHandle::default());
     signals::stop_recording(&control)?;
     let forecast = panda::Forecasts::of(&config);
+    let members = config.members().to_vec();
     let mut screen = Screen::new(output, quiet)?;
     for text in arming::doubts(&config) {
         screen.event(&Event::Warning { text });
@@ -481,9 +490,22 @@ pub fn record(
         Ok(outcome) => Ok(output::exit_code(outcome.outcome)),
         Err(error) => {
             device::tell_of_addresses(&error, output);
-            Err(explained(error))
+            let taken = is_taken(&error).then(|| station::here::advice_on_ports(&members));
+            match taken.flatten() {
+                Some(advice) => Err(with_advice(error.into(), Some(advice.into()))),
+                None => Err(explained(error)),
+            }
         }
     }
+}
+
+/// True if another program has a port of the recording.
+fn is_taken(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    causes.any(|error| {
+        let system = error.downcast_ref::<std::io::Error>();
+        system.is_some_and(|it| it.kind() == std::io::ErrorKind::AddrInUse)
+    })
 }
 
 #[cfg(test)]
@@ -504,7 +526,7 @@ mod tests {
             false => arg.get_long().map(str::to_owned),
         };
         let mut typed: Vec<String> = record.get_arguments().filter_map(name).collect();
-        let shown = ["quiet", "json", "log", "config", "help", "version"];
+        let shown = ["quiet", "detach", "json", "log", "config", "help", "version"];
         typed.retain(|name| !shown.contains(&name.as_str()));
         let mut known: Vec<&str> = RecordingOptions::KEYS.to_vec();
         typed.sort();

@@ -11,10 +11,10 @@ use fullbore_core::hint;
 use fullbore_core::name::ScanName;
 use fullbore_core::units::ByteSize;
 
-use crate::hint::explained;
+use crate::hint::{explained, with_advice};
 use crate::output::{self, Output};
 use crate::store_arg::StoreArg;
-use crate::verbs::scan_arg;
+use crate::verbs::{scan_arg, station};
 
 /// Remove scans from all members, for good.
 ///
@@ -97,7 +97,13 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
             (false, false) => remove::remove_telling(&roots, scan, &progress),
         };
         bar.finish_and_clear();
-        let removed = removed.map_err(explained)?;
+        let removed = removed.map_err(|error| {
+            let advice = station::here::advice_on(&roots, &scan.to_string());
+            match advice {
+                Some(advice) => with_advice(error.into(), Some(advice.into())),
+                None => explained(error),
+            }
+        })?;
         output.tell(&removed, || text(&removed, what))?;
     }
     Ok(ExitCode::from(done))
@@ -114,7 +120,8 @@ fn is_proven(roots: &[PathBuf], scan: &ScanName) -> bool {
     }
 }
 
-fn agreed(names: &[String], output: Output) -> anyhow::Result<bool> {
+/// Asks whether to remove them.
+pub(super) fn agreed(names: &[String], output: Output) -> anyhow::Result<bool> {
     let asks = io::stdin().is_terminal() && !output.json;
     anyhow::ensure!(
         asks,

@@ -4,6 +4,7 @@
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use fullbore_core::account::Account;
 use fullbore_core::hint::with_causes;
@@ -154,9 +155,36 @@ pub fn files(output: Output, name: &ScanName) -> ProgressBar {
 }
 
 fn drawn(output: Output, name: &impl Display, style: &str) -> ProgressBar {
+    if are_lines_asked_for() {
+        return told_as_lines(ProgressBar::hidden());
+    }
     if !output.progress() {
         return ProgressBar::hidden();
     }
     let style = ProgressStyle::with_template(style).expect("the template is well-formed");
     ProgressBar::new(0).with_style(style).with_message(name.to_string())
+}
+
+/// True if a station runs this command, and wants to know its progress.
+pub fn are_lines_asked_for() -> bool {
+    std::env::var_os("FULLBORE_PROGRESS_LINES").is_some()
+}
+
+/// Tells the progress of a bar on standard error several times a second: a record (RFC 7464) on a line.
+pub fn told_as_lines(bar: ProgressBar) -> ProgressBar {
+    let weak = bar.downgrade();
+    let tell = move || {
+        let mut told = None;
+        while let Some(bar) = weak.upgrade().filter(|bar| !bar.is_finished()) {
+            let now = (bar.position(), bar.length().unwrap_or(0));
+            if told.replace(now) != Some(now) {
+                output::say(format_args!("\u{1e}{{\"progress\":[{},{}]}}", now.0, now.1));
+            }
+            drop(bar);
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    };
+    // Without the thread there is no progress, and all else is as good.
+    let _ = std::thread::Builder::new().name("progress".into()).spawn(tell);
+    bar
 }

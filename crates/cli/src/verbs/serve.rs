@@ -96,6 +96,9 @@ pub struct Args {
     /// The directory for files of disk2file. Without it, there are none.
     #[arg(long, value_name = "DIRECTORY", requires = "vsi_s")]
     vsi_s_files: Option<PathBuf>,
+    /// The directory for files of `convert` and `snapshot` that clients run here. Without it, there are none.
+    #[arg(long, value_name = "DIRECTORY")]
+    exports: Option<PathBuf>,
     #[command(flatten)]
     store: StoreArg,
 }
@@ -144,24 +147,26 @@ pub fn run(
     let (reload, from_file) = (Arc::default(), file.is_some());
     let config = match file {
         Some(file) => {
-            let given = !args.store.store.is_empty() || args.tokens.is_some();
+            let given =
+                !args.store.store.is_empty() || args.tokens.is_some() || args.exports.is_some();
             anyhow::ensure!(
                 !given && args.listen == DEFAULT_ADDRESS,
-                "--store, --listen and --tokens are for a station without a file\n  write them into [store], [listen] \
-                 and [[token]] of {}",
+                "--store, --exports, --listen and --tokens are for a station without a file\n  write them into \
+                 [store], [listen] and [[token]] of {}",
                 file.display()
             );
             let station = StationFile::read(&file).map_err(explained)?;
             let (members, listen, tokens) = (station.members.clone(), args.listen, None);
             let program = program()?;
-            let (station, demo, vsi) = (Some(station), None, vsi(args));
-            Config { members, listen, tokens, station, reload, program, demo, vsi, log }
+            let (station, demo, exports, vsi) = (Some(station), None, None, vsi(args));
+            Config { members, listen, tokens, station, reload, program, demo, exports, vsi, log }
         }
         None => {
             let members = members(&args)?;
             let (listen, tokens, program) = (args.listen, args.tokens.clone(), program()?);
+            let exports = exports(&args)?;
             let (station, demo, vsi) = (None, None, vsi(args));
-            Config { members, listen, tokens, station, reload, program, demo, vsi, log }
+            Config { members, listen, tokens, station, reload, program, demo, exports, vsi, log }
         }
     };
     let stop = match from_file {
@@ -183,6 +188,13 @@ fn members(args: &Args) -> anyhow::Result<Vec<PathBuf>> {
     Ok(members)
 }
 
+/// The directory for files, by its whole path.
+fn exports(args: &Args) -> anyhow::Result<Option<PathBuf>> {
+    let Some(path) = &args.exports else { return Ok(None) };
+    let whole = path.canonicalize();
+    whole.map(Some).with_context(|| format!("--exports {}", path.display()))
+}
+
 /// Serves a demonstration in a temporary directory.
 fn demo(args: Args, log: Log, output: Output) -> anyhow::Result<ExitCode> {
     leftovers::remove(&program()?);
@@ -200,6 +212,7 @@ fn demo(args: Args, log: Log, output: Output) -> anyhow::Result<ExitCode> {
         reload,
         program,
         demo,
+        exports: exports(&args)?,
         vsi: vsi(args),
         log,
     };

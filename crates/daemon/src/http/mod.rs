@@ -9,6 +9,7 @@
 
 pub(crate) mod audit;
 mod body;
+mod commands;
 mod demo;
 mod disks;
 mod events;
@@ -55,6 +56,7 @@ use crate::auth::attempts::AttemptsOfAll;
 use crate::auth::sessions::Sessions;
 use crate::disks::Disks;
 use crate::jobs::Jobs;
+use crate::jobs::process::Program;
 use crate::kept::Kept;
 use crate::log::Log;
 use crate::machine::Machine;
@@ -77,6 +79,8 @@ pub struct Station {
     pub jobs: Jobs,
     /// The schedules.
     pub schedules: Schedules,
+    /// What runs commands of clients.
+    pub program: Program,
     /// The newest state, as JSON.
     pub news: watch::Receiver<Arc<str>>,
     /// Who may do what, the inputs, and the limits.
@@ -126,6 +130,7 @@ impl Station {
         recorders: Recorders,
         jobs: Jobs,
         schedules: Schedules,
+        program: Program,
         news: watch::Receiver<Arc<str>>,
         settings: Current,
         seen: Seen,
@@ -144,6 +149,7 @@ impl Station {
             recorders,
             jobs,
             schedules,
+            program,
             news,
             settings,
             disks,
@@ -202,6 +208,7 @@ fn api() -> OpenApiRouter<Arc<Station>> {
         .routes(routes!(recordings::stop))
         .routes(routes!(recordings::abort))
         .routes(routes!(recordings::mark))
+        .routes(routes!(commands::recording))
         .routes(routes!(spectra::follow))
         .routes(routes!(recordings::inputs))
         .routes(routes!(schedules::list))
@@ -235,6 +242,8 @@ fn api() -> OpenApiRouter<Arc<Station>> {
         .routes(routes!(log::entries))
         .routes(routes!(log::alerts))
         .routes(routes!(log::audit))
+        .routes(routes!(commands::run))
+        .routes(routes!(commands::job))
         .routes(routes!(demo::lose))
         .routes(routes!(metrics::show))
 }

@@ -320,7 +320,7 @@ pub(super) async fn verify(
 /// An error of jobs.
 pub(super) fn of_jobs(error: jobs::Error) -> Problem {
     match error {
-        jobs::Error::Many => Problem::new(StatusCode::CONFLICT, error.to_string())
+        jobs::Error::Many { .. } => Problem::new(StatusCode::CONFLICT, error.to_string())
             .advise("wait until one has ended, or cancel one"),
         jobs::Error::Recording { .. } => Problem::new(StatusCode::CONFLICT, error.to_string())
             .advise("recordings come before work that loads a disk: try again later"),

@@ -63,12 +63,21 @@ fn at_least(role: Role, parts: &Parts) -> Result<Proven, Problem> {
         Problem::new(StatusCode::UNAUTHORIZED, "this needs a login, or a token")
             .advise("the daemon prints a login link when it starts; programs send Authorization: Bearer TOKEN")
     })?;
-    match proven.identity.role >= role {
-        true => Ok(proven),
-        false => {
-            let (has, needs) = (named(proven.identity.role), named(role));
-            let why = format!("this needs the role {needs}, and {} is {has}", proven.identity.name);
-            Err(Problem::new(StatusCode::FORBIDDEN, why))
+    proven.needs(role)?;
+    Ok(proven)
+}
+
+impl Proven {
+    /// Refuses a client that has a lesser role.
+    pub(super) fn needs(&self, role: Role) -> Result<(), Problem> {
+        match self.identity.role >= role {
+            true => Ok(()),
+            false => {
+                let (has, needs) = (named(self.identity.role), named(role));
+                let why =
+                    format!("this needs the role {needs}, and {} is {has}", self.identity.name);
+                Err(Problem::new(StatusCode::FORBIDDEN, why))
+            }
         }
     }
 }

@@ -1,9 +1,11 @@
 //! Long work as resources: each job has its progress, can be cancelled, and keeps its result for a while.
 //!
-//! Scans are verified and rebuilt on a thread. Benchmarks and self tests are processes (`measure`), and yield to recordings
-//! (`docs/decisions/0046-benchmarks-yield.md`).
+//! Scans are verified and rebuilt on a thread. A [`command`] of a client is a process. Benchmarks and self tests are
+//! processes too (`measure`), and yield to recordings (`docs/decisions/0046-benchmarks-yield.md`).
 
+pub mod command;
 mod measure;
+pub mod process;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -26,15 +28,24 @@ use serde_json::Value;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use self::command::{Command, CommandRequest};
+use self::process::{Ended, Interruptible, Program};
+use crate::output_log::{Follower, OutputLog, Taken};
 use crate::recorder::Recording;
 use crate::recorder::life::Phase;
 use crate::schedules::NextScan;
 
-/// Jobs that may run at once. Each reads as fast as the disks can.
+/// Jobs that read all of a scan, or load a disk, and may run at once.
 pub const MOST_RUNNING: usize = 2;
+
+/// Short commands that may run at once.
+pub const MOST_SHORT: usize = 16;
 
 /// Jobs that are remembered after their end.
 pub const MOST_ENDED: usize = 50;
+
+/// Ended jobs whose output is kept.
+const MOST_OUTPUTS: usize = 8;
 
 /// The time before a scan of a schedule from which on no disk is loaded.
 pub const AHEAD: Duration = Duration::from_secs(60);
@@ -43,7 +54,7 @@ pub const AHEAD: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug, Default)]
 pub struct Jobs(Arc<Mutex<BTreeMap<Uuid, Arc<Running>>>>);
 
-/// What a job does.
+/// What a job of the daemon itself does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schema(as = JobKind)]
@@ -59,6 +70,15 @@ pub enum Kind {
 }
 
 impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Verify => "verify",
+            Self::Rebuild => "rebuild",
+            Self::Benchmark => "benchmark",
+            Self::SelfTest => "self-test",
+        }
+    }
+
     /// True if recordings come first, because it loads a disk as far as it can.
     fn yields(self) -> bool {
         matches!(self, Self::Benchmark | Self::SelfTest)
@@ -67,10 +87,18 @@ impl Kind {
 
 #[derive(Debug)]
 struct Running {
-    kind: Kind,
+    kind: &'static str,
+    /// True if recordings come first.
+    yields: bool,
+    /// True if it reads all of a scan, or loads a disk.
+    is_long: bool,
+    /// True if it ends when nobody follows it any more.
+    is_tied: bool,
     scan: Option<String>,
     member: Option<String>,
     begun: Tai,
+    log: OutputLog,
+    process: Interruptible,
     done_bytes: AtomicU64,
     total_bytes: AtomicU64,
     stop: StopHandle,
@@ -83,6 +111,8 @@ struct Running {
 enum End {
     NotYet,
     Done(Value),
+    /// A command that ran, with its exit code.
+    Ran(i32),
     Failed(String),
     Cancelled,
 }
@@ -113,9 +143,9 @@ pub struct Job {
     /// Its identity.
     #[schema(value_type = String, format = "uuid")]
     pub id: Uuid,
-    /// What it does.
-    pub kind: Kind,
-    /// The scan.
+    /// What it does: `verify`, `rebuild`, `benchmark`, `self-test`, or the verb of a command.
+    pub kind: &'static str,
+    /// The scan, or the arguments of a command.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scan: Option<String>,
     /// The member of the store.
@@ -126,10 +156,13 @@ pub struct Job {
     pub begun: Tai,
     /// Its state.
     pub state: JobState,
-    /// Bytes read so far. 0 for benchmarks and self tests.
+    /// Bytes read so far. For `rm`: files. 0 for benchmarks and self tests.
     pub done_bytes: u64,
-    /// Bytes to read. 0 if they are not known.
+    /// Bytes to read. For `rm`: files. 0 if they are not known.
     pub total_bytes: u64,
+    /// The exit code of a command that has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
     /// The result, as `fullbore verify`, `rebuild`, `bench disk` and `selftest` print it with `--json`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
@@ -144,8 +177,11 @@ pub struct Job {
 #[non_exhaustive]
 pub enum Error {
     /// Too many run.
-    #[error("{MOST_RUNNING} jobs run already, which is the most")]
-    Many,
+    #[error("{most} jobs run already, which is the most")]
+    Many {
+        /// The most.
+        most: usize,
+    },
     /// A recording comes first.
     #[error("{why}")]
     Recording {
@@ -166,14 +202,14 @@ pub enum Error {
 impl Jobs {
     /// Verifies a scan.
     pub fn verify(&self, roots: Vec<PathBuf>, scan: ScanName) -> Result<Job, Error> {
-        let subject = (Some(scan.to_string()), None);
-        self.start(Kind::Verify, subject, move |job| job.verify(&roots, &scan))
+        let running = Running::of_daemon(Kind::Verify, Some(scan.to_string()), None);
+        self.start(running, move |job| job.verify(&roots, &scan))
     }
 
     /// Restores lost data of a scan onto the members of the store.
     pub fn rebuild(&self, roots: Vec<PathBuf>, scan: ScanName) -> Result<Job, Error> {
-        let subject = (Some(scan.to_string()), None);
-        self.start(Kind::Rebuild, subject, move |job| job.rebuild(&roots, &scan))
+        let running = Running::of_daemon(Kind::Rebuild, Some(scan.to_string()), None);
+        self.start(running, move |job| job.rebuild(&roots, &scan))
     }
 
     /// Measures or tests a member with `program`, unless a recording is in the way.
@@ -187,13 +223,30 @@ impl Jobs {
         if let Some(why) = in_the_way {
             return Err(Error::Recording { why });
         }
-        let subject = (None, Some(member.display().to_string()));
-        self.start(kind, subject, move |job| measure::run(&program, kind, &member, &job.stop))
+        let running = Running::of_daemon(kind, None, Some(member.display().to_string()));
+        self.start(running, move |job| measure::run(&program, kind, &member, &job.stop))
+    }
+
+    /// Runs a command.
+    pub fn run(
+        &self,
+        program: Program,
+        request: CommandRequest,
+        command: Command,
+    ) -> Result<Job, Error> {
+        let verb = command.verb;
+        let is_long = matches!(verb.name, "verify" | "rebuild" | "convert" | "play");
+        let running = Running {
+            is_long,
+            is_tied: !verb.stays,
+            ..Running::new(verb.name, Some(command.shown.clone()), None)
+        };
+        self.start(running, move |job| job.run(&program, &request, &command))
     }
 
     /// Ends the benchmarks and self tests that run, because of a recording.
     pub fn yield_to(&self, why: &str) {
-        for job in self.lock().values().filter(|it| it.kind.yields() && it.is_active()) {
+        for job in self.lock().values().filter(|it| it.yields && it.is_active()) {
             let mut yielded = job.yielded.lock().unwrap_or_else(PoisonError::into_inner);
             if yielded.is_none() {
                 *yielded = Some(format!("it was ended, because {why}"));
@@ -204,22 +257,10 @@ impl Jobs {
 
     fn start(
         &self,
-        kind: Kind,
-        (scan, member): (Option<String>, Option<String>),
+        running: Running,
         work: impl FnOnce(&Running) -> End + Send + 'static,
     ) -> Result<Job, Error> {
-        let id = Uuid::now_v7();
-        let running = Arc::new(Running {
-            kind,
-            scan,
-            member,
-            begun: Clock::new().now(),
-            done_bytes: AtomicU64::new(0),
-            total_bytes: AtomicU64::new(0),
-            stop: StopHandle::default(),
-            yielded: Mutex::new(None),
-            end: Mutex::new(End::NotYet),
-        });
+        let (id, running) = (Uuid::now_v7(), Arc::new(running));
         self.reserve(id, &running)?;
         let of_thread = running.clone();
         let finish = move || of_thread.finish(work(&of_thread));
@@ -233,23 +274,38 @@ impl Jobs {
     /// Takes a place among those that run, and forgets the oldest ones that ended.
     fn reserve(&self, id: Uuid, running: &Arc<Running>) -> Result<(), Error> {
         let mut jobs = self.lock();
-        let active = jobs.values().filter(|job| job.is_active()).count();
-        if active >= MOST_RUNNING {
-            return Err(Error::Many);
+        let (most, kept) = match running.is_long {
+            true => (MOST_RUNNING, MOST_ENDED),
+            false => (MOST_SHORT, MOST_OUTPUTS),
+        };
+        let alike = jobs.iter().filter(|(_, job)| job.is_long == running.is_long);
+        let (active, ended): (Vec<_>, Vec<_>) = alike.partition(|(_, job)| job.is_active());
+        if active.len() >= most {
+            return Err(Error::Many { most });
         }
-        let ended: Vec<Uuid> =
-            jobs.iter().filter(|(_, job)| !job.is_active()).map(|(id, _)| *id).collect();
-        for old in ended.iter().take(ended.len().saturating_sub(MOST_ENDED - 1)) {
+        let ended: Vec<Uuid> = ended.into_iter().map(|(id, _)| *id).collect();
+        for old in ended.iter().take(ended.len().saturating_sub(kept - 1)) {
             jobs.remove(old);
+        }
+        // Outputs are kept for clients that are about to read them, not for later.
+        for old in ended.iter().rev().skip(MOST_OUTPUTS) {
+            jobs.get(old).inspect(|job| job.log.clear());
         }
         jobs.insert(id, running.clone());
         Ok(())
     }
 
+    /// Follows the output of a command. One that is tied to its client ends with the last follower.
+    pub fn follow(&self, id: Uuid) -> Result<Following, Error> {
+        let job = self.lock().get(&id).cloned().ok_or(Error::Unknown { id })?;
+        let follower = job.log.follow();
+        Ok(Following { follower: Some(follower), job })
+    }
+
     /// Cancels a job. A job that has ended stays as it is.
     pub fn cancel(&self, id: Uuid) -> Result<Job, Error> {
         let job = self.lock().get(&id).cloned().ok_or(Error::Unknown { id })?;
-        job.stop.stop();
+        job.cancel();
         Ok(job.shown(id))
     }
 
@@ -258,9 +314,10 @@ impl Jobs {
         self.lock().get(&id).map(|job| job.shown(id)).ok_or(Error::Unknown { id })
     }
 
-    /// All jobs: the newest first.
+    /// All jobs but short commands: the newest first.
     pub fn all(&self) -> Vec<Job> {
-        self.lock().iter().rev().map(|(id, job)| job.shown(*id)).collect()
+        let jobs = self.lock();
+        jobs.iter().rev().filter(|(_, job)| job.is_long).map(|(id, job)| job.shown(*id)).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Uuid, Arc<Running>>> {
@@ -269,6 +326,48 @@ impl Jobs {
 }
 
 impl Running {
+    fn new(kind: &'static str, scan: Option<String>, member: Option<String>) -> Self {
+        Self {
+            kind,
+            yields: false,
+            is_long: true,
+            is_tied: false,
+            scan,
+            member,
+            begun: Clock::new().now(),
+            log: OutputLog::new(true),
+            process: Interruptible::default(),
+            done_bytes: AtomicU64::new(0),
+            total_bytes: AtomicU64::new(0),
+            stop: StopHandle::default(),
+            yielded: Mutex::new(None),
+            end: Mutex::new(End::NotYet),
+        }
+    }
+
+    fn of_daemon(kind: Kind, scan: Option<String>, member: Option<String>) -> Self {
+        Self { yields: kind.yields(), ..Self::new(kind.name(), scan, member) }
+    }
+
+    fn run(&self, program: &Program, request: &CommandRequest, command: &Command) -> End {
+        let progress = |done, total| {
+            self.done_bytes.store(done, Ordering::Relaxed);
+            self.total_bytes.store(total, Ordering::Relaxed);
+        };
+        let (process, log) = (&self.process, &self.log);
+        match process::run(&program.path, request, command, process, log, &progress) {
+            Ok(_) if self.stop.is_requested() => End::Cancelled,
+            Ok(Ended { code: 2, said: Some(said) }) => End::Failed(said),
+            Ok(Ended { code, .. }) => End::Ran(code),
+            Err(error) => End::Failed(format!("the command was not run: {error}")),
+        }
+    }
+
+    fn cancel(&self) {
+        self.stop.stop();
+        self.process.interrupt();
+    }
+
     /// Several threads report, in any order.
     fn reach(&self, done: u64, total: u64) {
         self.done_bytes.fetch_max(done, Ordering::Relaxed);
@@ -301,6 +400,7 @@ impl Running {
 
     fn finish(&self, end: End) {
         *self.end.lock().unwrap_or_else(PoisonError::into_inner) = end;
+        self.log.end();
     }
 
     fn is_active(&self) -> bool {
@@ -310,11 +410,12 @@ impl Running {
     fn shown(&self, id: Uuid) -> Job {
         let end = self.end.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let yielded = || self.yielded.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let (state, result, problem) = match end {
-            End::NotYet => (JobState::Running, None, None),
-            End::Done(result) => (JobState::Done, Some(result), None),
-            End::Failed(problem) => (JobState::Failed, None, Some(problem)),
-            End::Cancelled => (JobState::Cancelled, None, yielded()),
+        let (state, result, problem, exit_code) = match end {
+            End::NotYet => (JobState::Running, None, None, None),
+            End::Done(result) => (JobState::Done, Some(result), None, None),
+            End::Ran(code) => (JobState::Done, None, None, Some(code)),
+            End::Failed(problem) => (JobState::Failed, None, Some(problem), None),
+            End::Cancelled => (JobState::Cancelled, None, yielded(), None),
         };
         let load = |bytes: &AtomicU64| bytes.load(Ordering::Relaxed);
         Job {
@@ -326,8 +427,32 @@ impl Running {
             state,
             done_bytes: load(&self.done_bytes),
             total_bytes: load(&self.total_bytes),
+            exit_code,
             result,
             problem,
+        }
+    }
+}
+
+/// A client that follows the output of a job.
+#[derive(Debug)]
+pub struct Following {
+    follower: Option<Follower>,
+    job: Arc<Running>,
+}
+
+impl Following {
+    /// Takes what is new.
+    pub fn take(&mut self) -> Taken {
+        self.follower.as_mut().map_or(Taken::Over, Follower::take)
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        drop(self.follower.take());
+        if self.job.is_tied && self.job.log.is_left() {
+            self.job.cancel();
         }
     }
 }

@@ -222,6 +222,13 @@ pub fn bind_unix(path: &Path, mode: u32) -> io::Result<(std::os::unix::net::Unix
 #[derive(Debug)]
 pub struct Bound(PathBuf);
 
+impl Bound {
+    /// The socket at a path is to go.
+    pub fn at(path: PathBuf) -> Self {
+        Self(path)
+    }
+}
+
 impl Drop for Bound {
     fn drop(&mut self) {
         // The next daemon replaces a file that stays.

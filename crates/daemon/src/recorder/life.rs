@@ -65,6 +65,18 @@ pub struct Complaint {
     pub advice: Option<String>,
 }
 
+/// The last line for those who follow a recorder: it is gone.
+#[derive(Clone, Debug, Serialize)]
+pub struct Ended<'a> {
+    /// `ended`.
+    pub event: &'static str,
+    /// The exit code, if this daemon started it.
+    pub exit_code: Option<i32>,
+    /// Its last error.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub complaint: Option<&'a Complaint>,
+}
+
 impl Complaint {
     /// Of a recorder that was killed.
     pub fn of_signal(signal: i32) -> Self {

@@ -36,11 +36,12 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use self::folder::Folder;
-use self::life::{Complaint, Input, Life, Phase};
+use self::life::{Complaint, Ended, Input, Life, Phase};
 use self::lines::Lines;
 use self::process::Identity;
 use self::report::Report;
 use self::request::{RequestError, StartRequest};
+use crate::output_log::{Follower, OutputLog};
 
 /// Recordings that may run at once.
 pub const MOST_ACTIVE: usize = 16;
@@ -73,6 +74,7 @@ struct Known {
     life: Life,
     /// When this daemon learnt that it had ended.
     ended: Option<Instant>,
+    log: OutputLog,
 }
 
 /// A recording, with what is known of it.
@@ -154,7 +156,8 @@ impl Recorders {
             if folder.was_asked() {
                 life.step(Input::Asked);
             }
-            let known = Known { request, found: true, process, life, ended: None };
+            let (ended, log) = (None, OutputLog::new(false));
+            let known = Known { request, found: true, process, life, ended, log };
             found.lock().insert(id, known);
             found.follow(id, folder, output, None);
         }
@@ -211,8 +214,8 @@ impl Recorders {
         if known.values().filter(|it| it.life.is_active()).count() >= MOST_ACTIVE {
             return Err(Error::Many);
         }
-        let (request, life) = (request.clone(), Life::default());
-        known.insert(id, Known { request, found: false, process: None, life, ended: None });
+        let (request, life, log) = (request.clone(), Life::default(), OutputLog::new(false));
+        known.insert(id, Known { request, found: false, process: None, life, ended: None, log });
         Ok(())
     }
 
@@ -244,6 +247,7 @@ impl Recorders {
         let (verb, options) = words.split_at(1);
         command.args(verb).arg(spectra).args(options).stdin(Stdio::null());
         command.stdout(folder.open_to_write()?).stderr(folder.errors()?);
+        command.env("FULLBORE_EVENTS_WITH_TEXT", "1");
         // Only the daemon speaks to systemd.
         command.env_remove("NOTIFY_SOCKET").env_remove("WATCHDOG_USEC");
         let (mut child, process) = process::start(&mut command)?;
@@ -345,6 +349,7 @@ impl Recorders {
         let flags = fcntl_getfl(&output)?;
         fcntl_setfl(&output, flags - OFlags::NONBLOCK)?;
         let (mut lines, mut buffer) = (Lines::default(), vec![0; 64 << 10]);
+        let log = self.lock().get(&id).map(|known| known.log.clone());
         loop {
             let bytes = match output.read(&mut buffer) {
                 Ok(0) => return Ok(()),
@@ -353,6 +358,7 @@ impl Recorders {
                 Err(error) => return Err(error),
             };
             lines.feed(&buffer[..bytes], |line| {
+                log.as_ref().inspect(|log| log.put_line(&(String::from_utf8_lossy(line) + "\n")));
                 if let Some(report) = Report::of_line(line) {
                     self.take(id, Input::Said(report));
                 }
@@ -382,7 +388,9 @@ impl Recorders {
         if let Err(error) = folder.remove() {
             tracing::warn!(%id, %error, "the directory of an ended recorder stays");
         }
+        let complained = complaint.clone();
         self.take(id, Input::Gone { code, complaint });
+        self.end_output(id, code, complained.as_ref());
         self.forget();
     }
 
@@ -390,6 +398,21 @@ impl Recorders {
     fn unsealed(&self, id: Uuid) -> Option<Complaint> {
         let known = self.lock().get(&id).map(|it| (it.request.clone(), it.life.clone()));
         known.and_then(|(request, life)| unsealed::complaint(&self.0.store, &request, &life))
+    }
+
+    /// Follows what a recorder prints: its lines, and at the end [`life::Ended`].
+    pub fn follow_output(&self, id: Uuid) -> Result<Follower, Error> {
+        let known = self.lock();
+        known.get(&id).map(|known| known.log.follow()).ok_or(Error::Unknown { id })
+    }
+
+    /// Tells followers that the recorder is gone.
+    fn end_output(&self, id: Uuid, exit_code: Option<i32>, complaint: Option<&Complaint>) {
+        let Some(log) = self.lock().get(&id).map(|known| known.log.clone()) else { return };
+        let ended = Ended { event: "ended", exit_code, complaint };
+        // Texts and numbers always become JSON.
+        log.put_line(&(serde_json::to_string(&ended).unwrap_or_default() + "\n"));
+        log.end();
     }
 
     /// Forgets those that ended first.
@@ -424,7 +447,7 @@ impl Recorders {
 
 impl Known {
     fn shown(&self, id: Uuid) -> Recording {
-        let Self { request, found, process, life, ended } = self;
+        let Self { request, found, process, life, ended, .. } = self;
         let pid = process.as_ref().map(|it| it.pid).filter(|_| life.is_active());
         let (request, life) = (request.clone(), life.clone());
         Recording { id, request, found: *found, pid, life, ended: *ended }

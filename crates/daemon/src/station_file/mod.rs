@@ -191,7 +191,7 @@ impl StationFile {
         let directory = directory.parent().unwrap_or(Path::new("/")).to_owned();
         let keys = Keys::new(reader, "", 1, document);
         let mut settings = Settings::default();
-        let members = sections::members(&keys, &directory);
+        let members = sections::members(&keys, &directory, &mut settings);
         let listen = listen::listen(&keys, &directory, &mut settings);
         sections::limits(&keys, &mut settings);
         sections::tokens(&keys, &mut settings);

@@ -27,7 +27,7 @@ const MOST_MEMBERS: usize = 256;
 
 const NAME: &str = "a name is 1 to 63 letters, digits, `-`, `+` and `_`";
 
-pub(super) fn members(keys: &Keys<'_>, directory: &Path) -> Vec<PathBuf> {
+pub(super) fn members(keys: &Keys<'_>, directory: &Path, settings: &mut Settings) -> Vec<PathBuf> {
     let Some(store) = keys.table("store", "[store]") else {
         let advice = "add [store] with members = [\"/mnt/disk0\"]";
         keys.fault(keys.line, "the file has no store", advice);
@@ -56,6 +56,14 @@ pub(super) fn members(keys: &Keys<'_>, directory: &Path) -> Vec<PathBuf> {
             );
         }
         members.push(path);
+    }
+    if let Some(Given { value, line }) = store.text("exports") {
+        let path = directory.join(&value);
+        if let Err(error) = access(&path, Access::WRITE_OK) {
+            let what = format!("`exports`: {}: {}", path.display(), std::io::Error::from(error));
+            store.warn(line, what, "it is a directory that the daemon can write");
+        }
+        settings.exports = Some(path);
     }
     store.finish();
     members

@@ -34,10 +34,20 @@ pub enum Tone {
     Bad,
 }
 
+/// The environment variable with lines and columns of a station's client: `40x100`.
+const OF_CLIENT: &str = "FULLBORE_PAPER";
+
+fn of_client() -> Option<(u16, u16)> {
+    let text = std::env::var(OF_CLIENT).ok()?;
+    let (lines, columns) = text.split_once('x')?;
+    Some((lines.parse().ok()?, columns.parse().ok()?))
+}
+
 impl Paper {
-    /// Standard output.
+    /// Standard output; or, in a command that a station runs, that of its client.
     pub fn of_stdout() -> Self {
-        let size = Term::stdout().size_checked().map(|(lines, columns)| {
+        let size = of_client().or_else(|| Term::stdout().size_checked());
+        let size = size.map(|(lines, columns)| {
             (usize::from(lines).max(FEWEST_LINES), usize::from(columns.max(1)))
         });
         let (lines, columns) = size.unwrap_or((LINES_OF_A_PIPE, usize::MAX));

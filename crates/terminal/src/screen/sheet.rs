@@ -14,6 +14,7 @@ use fullbore_core::units::ByteSize;
 use fullbore_engine::forward::ForwardCounts;
 use fullbore_engine::recorder::{Armed, Event, Memory, Progress, Sealed, SealedFile, SealedSink};
 use fullbore_recording::circular::RingName;
+use serde::Serialize;
 
 use super::device;
 use super::picture::picture;
@@ -24,6 +25,9 @@ use crate::output::{Output, count, print_on, wrapped};
 /// The size assumed for a terminal that does not report it: lines and columns.
 const USUAL_SIZE: (u16, u16) = (24, 80);
 
+/// The environment variable by which a station has the text of events, beside their JSON.
+pub const WITH_TEXT: &str = "FULLBORE_EVENTS_WITH_TEXT";
+
 /// The most lines of one event: a warning may quote external text.
 const MOST_LINES: usize = 20;
 
@@ -31,6 +35,8 @@ const MOST_LINES: usize = 20;
 pub struct Sheet {
     output: Output,
     live: bool,
+    /// JSON has the text of each event, for a client of a station that shows it.
+    with_text: bool,
     terminal: Term,
     /// The width of each line of the current picture.
     drawn: Vec<usize>,
@@ -46,6 +52,7 @@ impl Sheet {
         Self {
             output,
             live: output.progress() && !quiet && !dumb,
+            with_text: std::env::var_os(WITH_TEXT).is_some(),
             terminal: Term::stderr(),
             drawn: Vec::new(),
             latest: None,
@@ -55,7 +62,11 @@ impl Sheet {
 
     /// Shows an event. A closed terminal does not end a recording.
     pub fn show(&mut self, event: &Event) {
-        if self.output.event(event) {
+        if self.output.json {
+            match self.with_text.then(|| text_of(event)).flatten() {
+                Some(shown) => self.output.event(&WithText { event, shown }),
+                None => self.output.event(event),
+            };
             return;
         }
         match event {
@@ -67,10 +78,7 @@ impl Sheet {
             Event::Progress(_) | Event::Awaiting { .. } => {}
             Event::Sealed(sealed) | Event::Unsealed { sealed, .. } => {
                 self.clear();
-                print_on(&match RingName::of_piece(&sealed.manifest.scan) {
-                    Some(_) => piece_line(sealed),
-                    None => told(sealed, Paper::of_stdout()),
-                });
+                print_on(&account(sealed));
             }
             Event::Memory(_)
             | Event::Armed(_)
@@ -156,6 +164,36 @@ fn in_foreground() -> bool {
     // The terminal must also be the one that started this program.
     rustix::termios::tcgetpgrp(io::stderr())
         .map_or(true, |group| group == rustix::process::getpgrp())
+}
+
+/// An event with its text.
+#[derive(Serialize)]
+struct WithText<'a> {
+    #[serde(flatten)]
+    event: &'a Event,
+    /// The account of a finished scan, the picture of a state, or lines.
+    shown: String,
+}
+
+/// What is shown of an event. The picture is that of a terminal of the usual size.
+fn text_of(event: &Event) -> Option<String> {
+    match event {
+        Event::Sealed(sealed) | Event::Unsealed { sealed, .. } => Some(account(sealed)),
+        Event::Progress(progress) => {
+            let (lines, columns) = USUAL_SIZE;
+            Some(picture(progress, columns.into(), usize::from(lines) - 1).join("\n") + "\n")
+        }
+        Event::Awaiting { .. } | Event::Forwarded { over: false, .. } => None,
+        event => Some(lines(event).iter().map(|line| plain(line) + "\n").collect()),
+    }
+}
+
+/// The account of a finished scan.
+fn account(sealed: &Sealed) -> String {
+    match RingName::of_piece(&sealed.manifest.scan) {
+        Some(_) => piece_line(sealed),
+        None => told(sealed, Paper::of_stdout()),
+    }
 }
 
 /// The lines of an event.
