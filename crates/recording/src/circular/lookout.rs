@@ -265,7 +265,7 @@ mod tests {
             ..SampleLayout::new("ri8".parse().unwrap(), 1)
         });
         let (scan, name) = ("s_a".parse().unwrap(), "x".parse().unwrap());
-        let described = TapStream { scan, name, format: Format::Raw, samples };
+        let described = Arc::new(TapStream { scan, name, format: Format::Raw, samples });
         let geometry = Geometry::of_frames(64, 4096, 1 << 20).unwrap();
         let stream_ref =
             Arc::new(StreamRef { scan: Uuid::nil(), number: 3, directory: "x".into(), geometry });
