@@ -74,7 +74,7 @@ def test_two_input_streams_are_recorded_as_one_scan_that_ends_by_itself(station,
     # The answer was lost, and the command comes again.
     mark6.ask("record = on : 3 : 1 : no0001 : r1234 : Wz")
     armed(station)
-    wire.send_in_turn({port: wire.run_of_frames(FRAMES, payload_bytes=PAYLOAD) for port in ports}, pause=5e-4)
+    wire.send_in_turn({port: wire.run_of_frames(FRAMES, 100, payload_bytes=PAYLOAD) for port in ports}, pause=5e-4)
     assert mark6.until("record?", lambda it: it[0] == "recording")[1:] == ["1", "1", "r1234_Wz_no0001"]
     assert int(mark6.ask("status?")[0], 16) == 0x311
     mark6.until("record?", lambda it: it[0] == "off")

@@ -556,8 +556,10 @@ def judge(daemon, ways, watch, told):
             durable = watch.durable.get(name, 0)
             if not way.killed:
                 held, account = holds(name, daemon.stores, durable)
-                named = account["terms"]["expected"]
-                assert named == sent, (name, named, sent, account["terms"], told)
+                terms, first = account["terms"], sent - account["terms"]["expected"]
+                assert held[-1] == sent - 1 and held[0] == first, (name, held[0], held[-1], sent, terms, told)
+                # A scan of a schedule begins at its time, a moment after its sockets are open.
+                assert first == 0 or isinstance(way, OfSchedule), (name, first, sent, terms, told)
             elif durable:
                 held, _ = holds(name, daemon.stores, durable)
                 assert held[-1] < sent
