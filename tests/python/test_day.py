@@ -193,6 +193,7 @@ SHORT = (3, 1, 1.4)
 LONG = (60, 5, 4)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("scans, seconds, pause", [SHORT, pytest.param(*LONG, marks=pytest.mark.slow)])
 def test_every_scan_of_a_day_has_its_verdict_and_every_event_is_in_a_log(scans, seconds, pause, stores, pulled, tmp_path):
     ports, alerts = free_ports(STREAMS + 1), tmp_path / "alerts"

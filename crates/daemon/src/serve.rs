@@ -252,17 +252,8 @@ pub fn serve(config: &Config, stop: &StopHandle, mut tell: impl FnMut(&Told)) ->
         let _files = bound.accept(&entrance)?;
         let found = count;
         let vsi = vsi_s;
-        let ready = Ready {
-            address,
-            urls,
-            login_url,
-            fingerprint,
-            found,
-            state,
-            problems,
-            vsi,
-            mark6,
-        };
+        let ready =
+            Ready { address, urls, login_url, fingerprint, found, state, problems, vsi, mark6 };
         tell(&Told::Ready(ready.clone()));
         manager.ready(&format!("serving on {}", ready.urls.join(", ")));
         let reloading = Reloading {
