@@ -211,7 +211,7 @@ def test_every_scan_of_a_day_has_its_verdict_and_every_event_is_in_a_log(scans, 
             Client(lambda over: scraper.look(station, over)),
             Client(observer.look),
         ]
-        planned = [(f"no{n:04}", 2.5 + n * (seconds + pause), seconds) for n in range(scans)]
+        planned = [(f"no{n:04}", 4 + n * (seconds + pause), seconds) for n in range(scans)]
         body = {
             "options": {"source": ["input:vlbi"], "session": "day", "lead": "1s", "buffer": "160MiB", "chunk": "1MiB"},
             "scans": csv(*planned),
