@@ -189,10 +189,11 @@ def pulled(tmp_path):
     disk.away()
 
 
-SHORT = (3, 1.2, 0.9)
+SHORT = (3, 1, 1.2)
 LONG = (60, 5, 4)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("scans, seconds, pause", [SHORT, pytest.param(*LONG, marks=pytest.mark.slow)])
 def test_every_scan_of_a_day_has_its_verdict_and_every_event_is_in_a_log(scans, seconds, pause, stores, pulled, tmp_path):
     ports, alerts = free_ports(STREAMS + 1), tmp_path / "alerts"
@@ -212,7 +213,7 @@ def test_every_scan_of_a_day_has_its_verdict_and_every_event_is_in_a_log(scans, 
         ]
         planned = [(f"no{n:04}", 4 + n * (seconds + pause), seconds) for n in range(scans)]
         body = {
-            "options": {"source": ["input:vlbi"], "session": "day", "lead": "0.6s", "buffer": "160MiB", "chunk": "1MiB"},
+            "options": {"source": ["input:vlbi"], "session": "day", "lead": "1s", "buffer": "160MiB", "chunk": "1MiB"},
             "scans": csv(*planned),
         }
         begun = station.ask("PUT", "/api/v1/schedules/day", body, role="operator")
@@ -242,7 +243,7 @@ def test_every_scan_of_a_day_has_its_verdict_and_every_event_is_in_a_log(scans, 
         pulled.repair()
     assert set(listed) == {f"day_{name}" for name, _, _ in planned} | set(observer.labels)
     for name, entry in listed.items():
-        assert entry["state"] == "sealed" and entry["complete"], entry
+        assert entry["state"] == "sealed" and entry["complete"], (name, entry["headline"])
     for name, start, length in planned:
         judge(f"day_{name}", length, members)
     # Everybody saw every scan.
@@ -257,11 +258,13 @@ def test_every_scan_of_a_day_has_its_verdict_and_every_event_is_in_a_log(scans, 
     assert puts == [("PUT", "/api/v1/schedules/day", 201)], puts
     told = [(it["kind"], it["state"]) for it in logged]
     if pulled:
-        assert str(pulled.member) in scraper.failed
-        # A problem is over when it is gone for five seconds.
-        assert ("member", "begins") in told and {it[0] for it in told} == {"member"}, logged
-        assert ("member", "ends") in told or scans == SHORT[0], logged
-        assert all(str(pulled.member) == it["subject"] for it in logged), logged
+        assert any(str(pulled.member) in out_of(f"day_{name}", members) for name, _, _ in planned)
+        assert all(it["kind"] == "member" and it["subject"] == str(pulled.member) for it in logged), logged
+        if scans > SHORT[0]:
+            # A short scan may be over before the recorder writes to the member. A problem is over when it is gone for five
+            # seconds.
+            assert str(pulled.member) in scraper.failed
+            assert ("member", "begins") in told and ("member", "ends") in told, logged
     else:
         assert logged == [] and scraper.failed == []
     # The Field System was told of the member, and of nothing else.
@@ -304,6 +307,13 @@ def judge(name, seconds, members):
     allowed = {"manifest-differs", "manifest-missing", "account-missing", "account-differs", "chunk-unfinished", "index-cut"}
     allowed |= {"chunk-too-long", "chunk-twice"}
     assert {it["what"] for it in told["findings"]} <= allowed, told["findings"]
+
+
+def out_of(name, members):
+    """The members that failed in a scan, or were away."""
+    manifest = ask("info", name, "--store", ",".join(map(str, members)))["manifest"]
+    failed = [it["path"] for it in manifest["members"] if it["failure"]]
+    return failed + [it["path"] for it in manifest.get("away", [])]
 
 
 def of_session(members, scans):

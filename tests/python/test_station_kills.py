@@ -440,8 +440,9 @@ def holds(scan, stores, durable):
     held, terms = frames_of(scan, stores), account["terms"]
     assert len(held) == len(set(held)) == terms["written"], (scan, len(held), terms)
     if held:
+        # Frames before the first one that is held may be named as well.
         absent = (held[-1] - held[0] + 1) - len(held)
-        assert absent == terms["expected"] - terms["written"], (scan, held[0], held[-1], terms)
+        assert absent <= terms["expected"] - terms["written"], (scan, held[0], held[-1], terms)
     assert len(held) * FRAME >= durable, (scan, len(held) * FRAME, durable)
     return held, account
 
@@ -556,8 +557,14 @@ def judge(daemon, ways, watch, told):
             durable = watch.durable.get(name, 0)
             if not way.killed:
                 held, account = holds(name, daemon.stores, durable)
-                named = account["terms"]["expected"]
-                assert named == sent, (name, named, sent, account["terms"], told)
+                terms, first = account["terms"], sent - account["terms"]["expected"]
+                assert 0 <= first and held[-1] < sent, (name, held[-1], sent, terms, told)
+                if terms["written"] == terms["expected"]:
+                    # Nothing is named, so everything is there. A busy machine may lose some, and then names them.
+                    assert held == list(range(first, sent)), (name, held[0], held[-1], sent, terms, told)
+                # A scan of a schedule begins at its time, a moment after its sockets are open.
+                is_late = terms["written"] < terms["expected"] or isinstance(way, OfSchedule)
+                assert first == 0 or is_late, (name, first, sent, terms, told)
             elif durable:
                 held, _ = holds(name, daemon.stores, durable)
                 assert held[-1] < sent

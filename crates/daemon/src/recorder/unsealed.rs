@@ -32,7 +32,8 @@ pub fn complaint(store: &str, request: &StartRequest, life: &Life) -> Option<Com
 
 /// The scan of a request that names its only one.
 fn only_scan(request: &StartRequest) -> Option<ScanName> {
-    let is_only = request.schedule.is_none() && request.scans.is_none() && request.circular.is_none();
+    let is_only =
+        request.schedule.is_none() && request.scans.is_none() && request.circular.is_none();
     let name = || format!("{}_{}", request.session, request.scan).parse().ok();
     is_only.then(name).flatten()
 }

@@ -92,7 +92,14 @@ mod tests {
         progress.members[0].backlog_bytes = backlog;
         let mut life = Life::default();
         life.step(Input::Said(Report::Progress(progress)));
-        Recording { id, request: StartRequest::default(), found: false, pid: Some(1), life, ended: None }
+        Recording {
+            id,
+            request: StartRequest::default(),
+            found: false,
+            pid: Some(1),
+            life,
+            ended: None,
+        }
     }
 
     #[test]

@@ -129,7 +129,8 @@ impl Port {
 
     /// Listens in a dialect, on a thread.
     fn listen<D: Dialect + 'static>(&mut self, listener: TcpListener) -> io::Result<()> {
-        let served = Arc::new(Shared { dialect: Mutex::new(D::default()), door: self.door.clone() });
+        let served =
+            Arc::new(Shared { dialect: Mutex::new(D::default()), door: self.door.clone() });
         let thread = thread::Builder::new().name("vsi".into());
         self.listening.push(thread.spawn(move || served.accept(&listener))?);
         Ok(())
@@ -269,7 +270,6 @@ impl<D: Dialect + 'static> Shared<D> {
             }
         }
     }
-
 }
 
 impl Door {

@@ -284,7 +284,7 @@ fn a_port_that_is_taken_is_refused_with_advice() {
     let path = |name: &str| place.0.path().join(name);
     let recorders = Recorders::find(path("recorder"), "/m0".into(), path("other")).unwrap();
     let allow = AllowList::this_host();
-    let mut settings = Settings { listen: port.address(), allow, files: None };
+    let mut settings = Settings { listen: port.address(), mark6: None, allow, files: None };
     let error =
         Port::open(&settings, &[path("m0")], recorders.clone(), &path("state")).unwrap_err();
     assert!(matches!(error, Error::Listen { .. }) && error.hint().is_some(), "{error}");

@@ -40,7 +40,8 @@ pub(super) fn list(station: &dyn Station) -> Reply {
     let scans = station.scans();
     let first = scans.len().saturating_sub(LISTED);
     let told = scans.iter().enumerate().skip(first);
-    let told = told.flat_map(|(at, it)| [(at + 1).to_string(), it.name.clone(), gigabytes(it.bytes)]);
+    let told =
+        told.flat_map(|(at, it)| [(at + 1).to_string(), it.name.clone(), gigabytes(it.bytes)]);
     done().with_all([group_name(station), scans.len().to_string()]).with_all(told)
 }
 
@@ -51,7 +52,8 @@ pub(super) fn time_left(station: &dyn Station) -> Reply {
         Activity::Running(running) => running.traffic.rate,
         Activity::Idle { .. } => 0,
     };
-    let seconds = space.free_bytes.checked_div(rate).map_or_else(|| "?".to_owned(), |it| it.to_string());
+    let seconds =
+        space.free_bytes.checked_div(rate).map_or_else(|| "?".to_owned(), |it| it.to_string());
     let rate = format!("{:.3}", rate as f64 * 8.0 / 1e9);
     let sizes = [space.free_bytes, space.total_bytes].map(gigabytes);
     done().with_all([group_name(station), rate, seconds]).with_all(sizes)

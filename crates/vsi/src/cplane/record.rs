@@ -81,7 +81,8 @@ impl Cplane {
             return refused_by(Code::Failed, message::TAKEN);
         };
         let starts = Some(begins).filter(|_| !at_once);
-        let plan = Plan { asked: name, scan, sources, chunk_bytes: None, starts, seconds: Some(seconds) };
+        let plan =
+            Plan { asked: name, scan, sources, chunk_bytes: None, starts, seconds: Some(seconds) };
         match station.start(RUNTIME, plan) {
             Ok(()) => {
                 self.planned = Some((begins, ends));
@@ -94,7 +95,8 @@ impl Cplane {
     /// `record?`: `<off|pending|recording|flushing> : <group> : <number> : <scan>`.
     pub(super) fn tell_recording(&self, station: &dyn Station) -> Reply {
         let group = group_name(station);
-        let Activity::Running(Running { scan, number, phase, .. }) = station.activity(RUNTIME) else {
+        let Activity::Running(Running { scan, number, phase, .. }) = station.activity(RUNTIME)
+        else {
             let count = station.scans().len().to_string();
             let last = station.scans().last().map(|it| it.name.clone());
             return done().with("off").with(group).with(count).with(last.unwrap_or_default());
@@ -133,7 +135,8 @@ impl Asked {
             }
         }
         let [scan, experiment, station] = names;
-        let name = label::of_fields(scan, experiment, station).map_err(|error| error.to_string())?;
+        let name =
+            label::of_fields(scan, experiment, station).map_err(|error| error.to_string())?;
         Ok(Self { name, seconds, gigabytes })
     }
 }

@@ -131,16 +131,21 @@ impl Stream {
             "the payload offset is 42, or 50 with a packet number before each frame, of datagrams over IPv4",
         )?;
         let numbers = [0, HEADERS];
-        let number_offset = number_offset.filter(|it| numbers.contains(it) && (*it == 0 || offset > HEADERS));
+        let number_offset =
+            number_offset.filter(|it| numbers.contains(it) && (*it == 0 || offset > HEADERS));
         let number_offset = number_offset.ok_or("the offset of the packet number is 0 or 42")?;
         let interface = statement.field(6);
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        if interface.is_empty() || interface.len() > LONGEST_LABEL || !interface.chars().all(is_plain) {
+        if interface.is_empty()
+            || interface.len() > LONGEST_LABEL
+            || !interface.chars().all(is_plain)
+        {
             return Err("the interface has a name such as eth3".to_owned());
         }
         let filter = statement.field(7);
         let address = filter.parse::<Ipv4Addr>();
-        let address = address.map_err(|_| "the filter is an IPv4 address; this station opens sockets")?;
+        let address =
+            address.map_err(|_| "the filter is an IPv4 address; this station opens sockets")?;
         let port = statement.field(8).parse::<u16>().ok().filter(|it| *it > 0);
         let port = port.ok_or("the last field is the UDP port, which this station needs")?;
         let (interface, filter) = (interface.to_owned(), filter.to_owned());

@@ -77,7 +77,10 @@ fn a_command_whose_answer_was_lost_begins_and_ends_nothing_twice() {
     for _ in 0..2 {
         assert_eq!(mark6.ask(ON), "!record= 0 : 0 ;");
     }
-    assert_eq!(fields(&mark6.ask("record=on:40:10:no0002:r1234:Wz;")), ["6", "7", "a recording runs"]);
+    assert_eq!(
+        fields(&mark6.ask("record=on:40:10:no0002:r1234:Wz;")),
+        ["6", "7", "a recording runs"]
+    );
     assert_eq!(mark6.ask("record=off;"), "!record= 0 : 0 ;");
     mark6.station.end(RUNTIME, None);
     assert_eq!(mark6.ask("record=off;"), "!record= 0 : 0 ;");
@@ -133,7 +136,10 @@ fn what_cannot_be_recorded_is_refused_with_its_message() {
         assert_eq!(fields(&mark6.ask(command))[..2], [code, message], "{command}");
     }
     assert!(mark6.station.started.is_empty());
-    assert_eq!(mark6.ask("group=open:1234; msg?10"), "!group= 0 : 0 ; !msg? 0 : 0 : 10 : there is not enough space ;");
+    assert_eq!(
+        mark6.ask("group=open:1234; msg?10"),
+        "!group= 0 : 0 ; !msg? 0 : 0 : 10 : there is not enough space ;"
+    );
 }
 
 #[test]
@@ -161,7 +167,10 @@ fn an_input_stream_is_checked_and_listed() {
         assert_eq!(fields(&answer)[..2], ["8", "5"], "{wrong}: {answer}");
     }
     // A Mark 5B stream with a packet number before each frame.
-    assert_eq!(mark6.ask("input_stream=add:ifb:m5b:8224:50:42:eth5:239.1.2.3:4002;"), "!input_stream= 0 : 0 ;");
+    assert_eq!(
+        mark6.ask("input_stream=add:ifb:m5b:8224:50:42:eth5:239.1.2.3:4002;"),
+        "!input_stream= 0 : 0 ;"
+    );
     assert_eq!(mark6.ask("input_stream=delete:ifa;"), "!input_stream= 0 : 0 ;");
     assert_eq!(fields(&mark6.ask("input_stream=delete:ifa;"))[0], "8");
     // It counts when it is committed.
@@ -188,13 +197,34 @@ fn a_host_that_may_only_ask_changes_nothing() {
 
 fn any_command() -> impl Strategy<Value = String> {
     let part = prop::sample::select(vec![
-        "", "on", "off", "add", "delete", "commit", "40", "0", "s", "e", "t", "ifa", "vdif", "42", "8224", "eth3",
-        "192.0.2.3", "4001", "2026y325d19h51m48s", "-1", "x y",
+        "",
+        "on",
+        "off",
+        "add",
+        "delete",
+        "commit",
+        "40",
+        "0",
+        "s",
+        "e",
+        "t",
+        "ifa",
+        "vdif",
+        "42",
+        "8224",
+        "eth3",
+        "192.0.2.3",
+        "4001",
+        "2026y325d19h51m48s",
+        "-1",
+        "x y",
     ]);
-    let keyword = prop::sample::select(vec!["record", "input_stream", "group", "scan_check", "msg", "rtime"]);
+    let keyword =
+        prop::sample::select(vec!["record", "input_stream", "group", "scan_check", "msg", "rtime"]);
     let sign = prop::sample::select(vec!["=", "?"]);
     let parts = prop::collection::vec(part, 0..10);
-    (keyword, sign, parts).prop_map(|(keyword, sign, parts)| format!("{keyword}{sign}{}", parts.join(":")))
+    (keyword, sign, parts)
+        .prop_map(|(keyword, sign, parts)| format!("{keyword}{sign}{}", parts.join(":")))
 }
 
 proptest! {

@@ -158,7 +158,6 @@ impl Dialect for FlexBuff {
             self.runtimes.remove(name);
         }
     }
-
 }
 
 impl FlexBuff {
