@@ -14,7 +14,8 @@ const LARGEST: usize = 16 << 10;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut words = std::env::args().skip(1);
-    let (endpoint, seconds) = words.next().zip(words.next()).ok_or("give an endpoint and seconds")?;
+    let (endpoint, seconds) =
+        words.next().zip(words.next()).ok_or("give an endpoint and seconds")?;
     let config = CameraConfig::parse(&endpoint)?;
     let (mut input, about) = CameraInput::open(&config, 8 << 20)?;
     eprintln!("{about}");
