@@ -51,10 +51,9 @@ impl Logging {
     /// Starts to log on standard error, if requested, until the returned log is dropped; and into the log of a station,
     /// if there is one.
     pub fn start(self, station: Option<StationLog>) -> Option<Log> {
-        let station = station.map(|it| it.with_filter(LevelFilter::INFO));
         if !self.is_on() {
-            if station.is_some() {
-                tracing_subscriber::registry().with(station).init();
+            if let Some(station) = station {
+                tracing_subscriber::registry().with(station.with_filter(LevelFilter::INFO)).init();
             }
             return None;
         }
@@ -72,6 +71,7 @@ impl Logging {
             Some(Form::Json) => log.json().flatten_event(true).boxed(),
             Some(Form::Text) | None => log.boxed(),
         };
+        let station = station.map(|it| it.with_filter(LevelFilter::INFO));
         tracing_subscriber::registry().with(log.with_filter(level)).with(station).init();
         Some(Log { guard: Some(guard), dropped })
     }
