@@ -34,7 +34,13 @@ struct Line<'a> {
     method: &'a str,
     path: String,
     status: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    command: Option<String>,
 }
+
+/// A command that was run, for the log. An answer carries it as an extension.
+#[derive(Clone, Debug)]
+pub(super) struct CommandRun(pub(super) String);
 
 impl Audit {
     pub(crate) fn new(path: PathBuf) -> Self {
@@ -49,6 +55,7 @@ impl Audit {
         method: &Method,
         path: &str,
         status: StatusCode,
+        command: Option<&CommandRun>,
     ) {
         let line = Line {
             time: Clock::new().now(),
@@ -57,6 +64,7 @@ impl Audit {
             method: method.as_str(),
             path: path.chars().take(LONGEST_PATH).collect(),
             status: status.as_u16(),
+            command: command.map(|it| it.0.chars().take(LONGEST_PATH).collect()),
         };
         let who = line.who.unwrap_or("nobody");
         tracing::info!(who, method = line.method, path = line.path, status = line.status, "audit");
@@ -88,15 +96,17 @@ mod tests {
         let path = place.path().join("audit.log");
         let audit = Audit::new(path.clone());
         let who = Identity { name: "fs".into(), role: Role::Operator };
-        audit.note(Some(&who), &Method::POST, "/api/v1/recordings", StatusCode::CREATED);
-        audit.note(None, &Method::DELETE, &"x".repeat(5000), StatusCode::UNAUTHORIZED);
+        audit.note(Some(&who), &Method::POST, "/api/v1/recordings", StatusCode::CREATED, None);
+        audit.note(None, &Method::DELETE, &"x".repeat(5000), StatusCode::UNAUTHORIZED, None);
         let text = fs::read_to_string(&path).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].contains(r#""who":"fs","role":"operator","method":"POST""#), "{text}");
         assert!(lines[1].contains(r#""who":null"#) && lines[1].len() < 1000);
         fs::File::options().write(true).open(&path).unwrap().set_len(LARGEST + 1).unwrap();
-        audit.note(Some(&who), &Method::POST, "/new", StatusCode::OK);
-        assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 1);
+        let command = CommandRun("rm r1_a".to_owned());
+        audit.note(Some(&who), &Method::POST, "/new", StatusCode::OK, Some(&command));
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.lines().count() == 1 && text.contains(r#""command":"rm r1_a""#), "{text}");
         assert!(place.path().join("audit.log.1").exists());
     }
 }

@@ -12,6 +12,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::Station;
+use super::audit::CommandRun;
 use super::problem::Problem;
 use super::who::Proven;
 use crate::auth::sessions::csrf_of;
@@ -63,7 +64,8 @@ pub(super) async fn guard(
     };
     let status = response.status();
     if writes || status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
-        station.audit.note(who.as_ref(), &method, &path, status);
+        let command = response.extensions().get::<CommandRun>();
+        station.audit.note(who.as_ref(), &method, &path, status, command);
     }
     for (name, value) in HEADERS {
         let value = HeaderValue::from_static(value);
