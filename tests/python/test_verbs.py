@@ -112,6 +112,10 @@ def test_a_scan_is_removed_there_and_only_by_an_admin(station):
     other = told(there(station, "rm", "test_two", "--yes"))
     assert json.dumps(other).replace("test_two", "test_one") == json.dumps(first)
     assert there(station, "ls").stdout == b"no scans\n"
+    (log,) = station.state.glob("station/*/audit.log")
+    notes = [json.loads(line) for line in log.read_text().splitlines()]
+    removed = [it for it in notes if it.get("command", "").startswith("rm")]
+    assert [(it["command"], it["role"]) for it in removed] == [("rm --yes test_two", "admin")]
 
 
 def test_files_are_made_in_the_directory_for_exports_alone(station, tmp_path):
@@ -266,15 +270,15 @@ def test_a_station_with_tls_is_known_by_its_certificate(store, tmp_path):
 def test_on_a_terminal_ctrl_c_asks_whether_to_stop_the_recording(station, monkeypatch):
     for name, value in environment(station).items():
         monkeypatch.setenv(name, value)
-    words = [BINARY, "record", new_source()[1], "--session", "test", "--buffer", "64MiB", "--station", "unix:"]
-    with Terminal([*words, "--scan", "one"], 100, 30) as terminal:
+    words = ["--session", "test", "--buffer", "64MiB", "--station", "unix:"]
+    with Terminal([BINARY, "record", new_source()[1], *words, "--scan", "one"], 100, 30) as terminal:
         terminal.wait(lambda lines: any(line.startswith("armed test_one") for line in lines))
         terminal.process.send_signal(signal.SIGINT)
         terminal.wait(lambda lines: any("or leave it running?" in line for line in lines))
         terminal.type(b"l\r")
         assert terminal.end() == GOOD
         assert any("goes on at unix:" in line for line in terminal.shown())
-    with Terminal([*words, "--scan", "two"], 100, 30) as terminal:
+    with Terminal([BINARY, "record", new_source()[1], *words, "--scan", "two"], 100, 30) as terminal:
         terminal.wait(lambda lines: any(line.startswith("armed test_two") for line in lines))
         terminal.process.send_signal(signal.SIGINT)
         terminal.wait(lambda lines: any("or leave it running?" in line for line in lines))

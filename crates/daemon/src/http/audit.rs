@@ -41,6 +41,8 @@ struct Line<'a> {
     method: &'a str,
     path: String,
     status: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    command: Option<String>,
 }
 
 /// A line that was read.
@@ -62,7 +64,14 @@ pub(super) struct AuditLine {
     /// The status of the answer.
     #[serde(default)]
     status: u16,
+    /// The words of a command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    command: Option<String>,
 }
+
+/// A command that was run, for the log. An answer carries it as an extension.
+#[derive(Clone, Debug)]
+pub(super) struct CommandRun(pub(super) String);
 
 impl Audit {
     /// The newest lines before a time, the newest first.
@@ -98,6 +107,7 @@ impl Audit {
         method: &Method,
         path: &str,
         status: StatusCode,
+        command: Option<&CommandRun>,
     ) {
         let is_refused = who.is_none() && status.is_client_error();
         let file = if is_refused { &self.refused } else { &self.path };
@@ -108,6 +118,7 @@ impl Audit {
             method: method.as_str(),
             path: path.chars().take(LONGEST_PATH).collect(),
             status: status.as_u16(),
+            command: command.map(|it| it.0.chars().take(LONGEST_PATH).collect()),
         };
         let who = line.who.unwrap_or("nobody");
         let (method, path) = (line.method, &line.path);
@@ -144,9 +155,9 @@ mod tests {
         let path = place.path().join("audit.log");
         let audit = Audit::new(path.clone());
         let who = Identity { name: "fs".into(), role: Role::Operator };
-        audit.note(Some(&who), &Method::POST, "/api/v1/recordings", StatusCode::CREATED);
-        audit.note(None, &Method::POST, "/api/v1/session", StatusCode::CREATED);
-        audit.note(Some(&who), &Method::DELETE, &"x".repeat(5000), StatusCode::FORBIDDEN);
+        audit.note(Some(&who), &Method::POST, "/api/v1/recordings", StatusCode::CREATED, None);
+        audit.note(None, &Method::POST, "/api/v1/session", StatusCode::CREATED, None);
+        audit.note(Some(&who), &Method::DELETE, &"x".repeat(5000), StatusCode::FORBIDDEN, None);
         let text = fs::read_to_string(&path).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].contains(r#""who":"fs","role":"operator","method":"POST""#), "{text}");
@@ -156,19 +167,22 @@ mod tests {
         assert_eq!(audit.newest(None, 1).unwrap(), read[..1]);
         assert_eq!(audit.newest(Some(read[0].time), 9).unwrap(), read[1..]);
         fs::File::options().write(true).open(&path).unwrap().set_len(LARGEST + 1).unwrap();
-        audit.note(Some(&who), &Method::POST, "/new", StatusCode::OK);
-        assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 1);
+        let command = CommandRun("rm r1_a".to_owned());
+        audit.note(Some(&who), &Method::POST, "/new", StatusCode::OK, Some(&command));
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.lines().count() == 1 && text.contains(r#""command":"rm r1_a""#), "{text}");
         assert!(place.path().join("audit.log.1").exists());
     }
+
     #[test]
     fn clients_that_are_not_known_displace_no_line_about_those_that_are() {
         let place = tempfile::tempdir().unwrap();
         let audit = Audit::new(place.path().join("audit.log"));
         let who = Identity { name: "fs".into(), role: Role::Operator };
-        audit.note(Some(&who), &Method::POST, "/api/v1/recordings", StatusCode::CREATED);
+        audit.note(Some(&who), &Method::POST, "/api/v1/recordings", StatusCode::CREATED, None);
         let before = fs::read(&audit.path).unwrap();
-        audit.note(None, &Method::GET, "/api/v1/status", StatusCode::UNAUTHORIZED);
-        audit.note(None, &Method::POST, "/api/v1/session", StatusCode::TOO_MANY_REQUESTS);
+        audit.note(None, &Method::GET, "/api/v1/status", StatusCode::UNAUTHORIZED, None);
+        audit.note(None, &Method::POST, "/api/v1/session", StatusCode::TOO_MANY_REQUESTS, None);
         assert_eq!(fs::read(&audit.path).unwrap(), before);
         let refused = fs::read_to_string(place.path().join("refused.log")).unwrap();
         assert_eq!(refused.lines().count(), 2, "{refused}");

@@ -4,15 +4,16 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use futures_util::stream;
 use tokio::time::sleep;
 use uuid::Uuid;
 
+use super::audit::CommandRun;
 use super::problem::Problem;
 use super::scans::{of_jobs, whole};
 use super::who::Viewer;
@@ -45,7 +46,7 @@ pub(super) async fn run(
     Viewer(proven): Viewer,
     State(station): Shared,
     Json(request): Json<CommandRequest>,
-) -> Result<(StatusCode, Json<Job>), Problem> {
+) -> Result<(StatusCode, Extension<CommandRun>, Json<Job>), Problem> {
     proven.needs(request.verb().map_err(refused)?.role)?;
     let exports = station.settings.get().exports.clone();
     let command = request.command(&station.program.store, exports.as_deref()).map_err(refused)?;
@@ -53,8 +54,11 @@ pub(super) async fn run(
         let (members, names) = (station.members.clone(), command.whole.clone());
         blocking(move || names.iter().try_for_each(|name| whole(&members, name).map(drop))).await?;
     }
+    // Without the store, which is always that of the station.
+    let words = command.words.iter().filter(|it| *it != "--" && !it.starts_with("--store="));
+    let run = CommandRun(words.cloned().collect::<Vec<_>>().join(" "));
     let job = station.jobs.run(station.program.clone(), request, command).map_err(of_jobs)?;
-    Ok((StatusCode::ACCEPTED, Json(job)))
+    Ok((StatusCode::ACCEPTED, Extension(run), Json(job)))
 }
 
 fn refused(error: CommandError) -> Problem {

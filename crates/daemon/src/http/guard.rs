@@ -12,6 +12,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::Station;
+use super::audit::CommandRun;
 use super::problem::Problem;
 use super::who::{Other, Proven};
 use crate::auth::Hash;
@@ -65,7 +66,9 @@ pub(super) async fn guard(
         };
         let status = response.status();
         if writes || status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
-            let note = move || station.audit.note(who.as_ref(), &method, &path, status);
+            let command = response.extensions().get::<CommandRun>().cloned();
+            let note =
+                move || station.audit.note(who.as_ref(), &method, &path, status, command.as_ref());
             // The disk of the log may be slow. A panic was told by its own hook.
             let _ = tokio::task::spawn_blocking(note).await;
         }
