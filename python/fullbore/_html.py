@@ -39,9 +39,9 @@ def timeline(frames: int, gaps: Iterable[tuple[int, int, str]], marks: Iterable[
     shapes, begin = [], 0
     for part in range(1, PARTS + 1):
         if part == PARTS or parts[part] != parts[begin]:
-            fate = fates[parts[begin]]
+            name = fates[parts[begin]]
             shapes.append(
-                f'<rect x="{begin}" y="4" width="{part - begin}" height="12" fill="{FATES[fate]}"><title>{fate}</title></rect>'
+                f'<rect x="{begin}" y="4" width="{part - begin}" height="12" fill="{FATES[name]}"><title>{name}</title></rect>'
             )
             begin = part
     for share, text in marks:
