@@ -23,9 +23,9 @@ PARTS = 600
 FATES = {"written": "#2a7f3f", "missing": "#c0392b", "late": "#2471a3", "damaged": "#8e44ad", "overrun": "#e67e22"}
 
 
-def timeline(frames: int, gaps: Iterable[tuple[int, int, str]], marks: Iterable[tuple[float, str]] = ()) -> str:
+def timeline(frames: int, gaps: Iterable[tuple[int, int, str]], marks: Iterable[tuple[int, str]] = ()) -> str:
     """The frames of a stream as a bar from its first to its last one: gaps (first, count, cause) in the colour of their
-    cause, and marks, by the share of the time before them. A gap is a pixel wide at least."""
+    cause, and marks (frame, text). A gap is a pixel wide at least."""
     if frames < 1:
         return ""
     fates = list(FATES)
@@ -44,8 +44,8 @@ def timeline(frames: int, gaps: Iterable[tuple[int, int, str]], marks: Iterable[
                 f'<rect x="{begin}" y="4" width="{part - begin}" height="12" fill="{FATES[name]}"><title>{name}</title></rect>'
             )
             begin = part
-    for share, text in marks:
-        if 0 <= share <= 1:
-            at = f"{share * PARTS:.1f}"
+    for frame, text in marks:
+        if 0 <= frame <= frames:
+            at = f"{frame * PARTS / frames:.1f}"
             shapes.append(f'<path d="M{at} 0V20" stroke="black"><title>{escape(text)}</title></path>')
     return f'<svg width="{PARTS}" height="20" role="img" aria-label="timeline">{"".join(shapes)}</svg>'

@@ -341,8 +341,13 @@ class Stream:
         count = self._native.count()
         if not self.has_places or count < 1:
             return ""
-        start, end = int(self.time[0].astype(np.int64)), int(self.time[count - 1].astype(np.int64))
-        marks = [((unix_ns(mark["time"]) - start) / max(end - start, 1), str(mark["text"])) for mark in markers]
+        base = self._native.first_index()
+        marks = [
+            (place["frame"] - base, str(marker["text"]))
+            for marker in markers
+            for place in marker["positions"]
+            if place["stream"] == self.name and place["frame"] is not None
+        ]
         return timeline(count, [(gap.first, gap.count, gap.cause) for gap in self.gaps], marks)
 
 

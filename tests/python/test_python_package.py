@@ -11,11 +11,13 @@ import subprocess
 import sys
 import threading
 import time
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
+from fractions import Fraction
 
 import astropy.units as u
 import numpy as np
 import package
+import pandas
 import pytest
 import wire
 from astropy.time import Time
@@ -249,14 +251,58 @@ def test_errors_are_exceptions_with_advice(gapped, store, tmp_path):
         scan["x"].frames["yesterday":]
     with pytest.raises(fb.Error) as raised:
         raise fb.DamagedError("x")
+    assert raised.value.hint is None
     raw, _ = record(store, "format=raw&frame=varying", [bytes([n]) * (n + 1) for n in range(100)])
     with pytest.raises(fb.UnsupportedError, match="differ in length"):
         raw["x"].frames[:]
+    with pytest.raises(fb.Error, match="has ended"):
+        ended(store)
     (block,) = raw["x"].follow()
     assert block.bytes.shape == (1, 5050) and not len(block.valid)
     with pytest.raises(fb.UnsupportedError, match="samples=ci16_le") as raised:
         raw["x"].samples
     assert isinstance(raised.value, fb.Error)
+
+
+def ended(store):
+    """Asks an ended recording for a tap."""
+    recorder = fb.Recorder("pattern:prbs31?rate=10MB/s&bytes=1MB", **options(store, session="ended"))
+    with recorder:
+        assert len(recorder.wait()) == 1
+    recorder.tap()
+
+
+def test_times_are_what_they_name():
+    from fullbore_package._time import unix_ns
+
+    noon = 1_795_780_800_000_000_000
+    zone = timezone(timedelta(hours=-3, minutes=-30))
+    for same in (
+        "2026-11-27T12:00:00", "2026-11-27T12:00:00Z", "2026-11-27T14:00:00+02:00", "2026-11-27T08:30:00-0330",
+        datetime(2026, 11, 27, 12), datetime(2026, 11, 27, 8, 30, tzinfo=zone), np.datetime64("2026-11-27T12"),
+        pandas.Timestamp("2026-11-27T13:00", tz="Europe/Berlin"), Time("2026-11-27T12:00:00"),
+    ):  # fmt: skip
+        assert unix_ns(same) == noon, same
+    assert unix_ns(pandas.Timestamp(noon + 7)) == noon + 7
+    assert unix_ns("9999-01-01") == -unix_ns("0001-01-01") == unix_ns(datetime(9999, 1, 1)) == 2**63 - 1
+    for wrong in ("NaT", "noon", np.datetime64("NaT")):
+        with pytest.raises(ValueError, match="not a time"):
+            unix_ns(wrong)
+
+
+def test_the_time_of_a_row_is_exact_at_every_rate(gapped):
+    stream = gapped[0]["x"]
+    start = stream.samples.start
+    for rate, row in [(32e6, 1_000_003), (1e6 / 3, 2**40 + 1), (44_100.1, 2**33), (2.56e11, 10**12), (7, 5)]:
+        exact = Fraction(str(rate)) if isinstance(rate, float) else rate
+        samples = stream.samples_at(rate)
+        for number in (row, np.array([0, row])):
+            since = np.atleast_1d(samples.time(number) - start)[-1]
+            assert since == np.timedelta64(row * 1_000_000_000 // exact, "ns"), rate
+    assert np.array_equal(stream.samples_at(4.096 * u.MHz)(2 * u.ms, 3 * u.ms), stream.samples[8192:12_288])
+    for wrong in (0, -1.0, 1e300):
+        with pytest.raises(ValueError, match="positive"):
+            stream.samples_at(wrong)
 
 
 def test_damage_is_an_error_and_can_be_skipped(store):
@@ -449,7 +495,8 @@ def test_the_examples_of_the_guide_run(store, monkeypatch, tmp_path):
     examples = re.findall(r"^```python\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)
     assert len(examples) >= 7
     program = "\n".join(examples) + "\nassert lost == [(77, 1, 'missing')] and len(data) == 1000 and total > 0\n"
-    done = subprocess.run([sys.executable, "-c", program], env=MODULES, cwd=tmp_path, capture_output=True, text=True)
+    env = {**MODULES, "MPLBACKEND": "Agg", "PATH": f"{os.path.dirname(os.path.abspath(BINARY))}:{os.environ['PATH']}"}
+    done = subprocess.run([sys.executable, "-c", program], env=env, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("LOST 1 of 1500 frames")
     assert "1 000 000 bytes recorded" in done.stdout.splitlines()[-1]
@@ -499,5 +546,12 @@ def test_a_wheel_alone_brings_the_command_and_the_package(tmp_path):
     imported = [place / "bin/python", "-c", "import fullbore; print(fullbore.__version__, fullbore.__file__)"]
     told = subprocess.run(imported, check=True, capture_output=True, text=True, cwd=tmp_path).stdout
     assert told.split()[0] in version and str(place) in told
+    found = [place / "bin/python", "-c", "from fullbore._commands import program; print(program())"]
+    told = subprocess.run(found, check=True, capture_output=True, text=True, cwd=tmp_path).stdout
+    assert os.path.samefile(told.strip(), place / "bin/fullbore")
+    typed = [sys.executable, "-m", "mypy", "--strict", "--python-executable", place / "bin/python", "--cache-dir", tmp_path]
+    program = "import fullbore; reveal_type(fullbore.open('x')['y'].frames[1:2]); fullbore.open(1)"
+    told = subprocess.run([*typed, "-c", program], capture_output=True, text=True, cwd=tmp_path).stdout
+    assert "ndarray" in told and 'incompatible type "int"' in told, told
     demo = [place / "bin/fullbore", "demo", "--rate", "20Mbit/s", "--clean", "--directory", tmp_path / "demo"]
     subprocess.run(demo, check=True, capture_output=True, timeout=300)
