@@ -77,10 +77,16 @@ class Command:
     def events(self) -> Iterator[Any]:
         """The documents that it prints, one after the other; the last one is its result."""
         assert self._process.stdout is not None
+        if self._process.stdout.closed:
+            return
         for line in self._process.stdout:
             if line.strip():
-                self._last = json.loads(line)
+                try:
+                    self._last = json.loads(line)
+                except ValueError:
+                    raise CommandError(f"fullbore {self.words[0]}: it prints no JSON") from None
                 yield self._last
+        self._process.stdout.close()
 
     def stop(self) -> None:
         """Interrupts it, as Ctrl-C does. Returns at once."""
@@ -106,8 +112,11 @@ class Command:
 
     def _end(self) -> None:
         self.stop()
-        for _ in self.events():
-            pass
+        assert self._process.stdout is not None
+        if not self._process.stdout.closed:
+            while self._process.stdout.read(1 << 16):
+                pass
+            self._process.stdout.close()
         self._process.wait()
 
     def _error(self) -> CommandError:

@@ -62,7 +62,7 @@ class Address:
                 file = None if certificate is None else os.fspath(certificate)
                 self.tls = ssl.create_default_context(cafile=file)
         elif parts.scheme in ("", "unix"):
-            self.unix = text[len("unix:") :].replace("//", "", 1) if parts.scheme else text
+            self.unix = text.removeprefix("unix:").removeprefix("//") if parts.scheme else text
         else:
             raise ValueError(f"`{text}` is not the address of a station: write http://HOST:PORT, or the path of its socket")
         self.token = token.strip() if isinstance(token, str) else None

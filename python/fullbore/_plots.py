@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Optional
 import numpy as np
 
 from ._extras import extra
+from ._html import FATES
 
 if TYPE_CHECKING:
     from ._products import Product
@@ -16,14 +17,6 @@ if TYPE_CHECKING:
 UNITS = ((1e9, "GHz"), (1e6, "MHz"), (1e3, "kHz"), (1.0, "Hz"))
 # The most lines with a name in a legend.
 NAMED = 16
-# Colours of the states of frames in an account.
-COLOURS = {
-    "written": "#2a7f3f",
-    "missing": "#c0392b",
-    "overrun": "#e67e22",
-    "damaged": "#8e44ad",
-    "late": "#2471a3",
-}
 
 
 def new_axes(axes: Any) -> Any:
@@ -106,7 +99,7 @@ def account(accounts: dict[str, Any], axes: Any) -> Any:
     axes = new_axes(axes)
     names = [name for name, told in accounts.items() if told]
     begun = np.zeros(len(names))
-    for term, colour in COLOURS.items():
+    for term, colour in FATES.items():
         counts = np.array([accounts[name]["terms"][term] for name in names], dtype=np.float64)
         expected = np.array([max(accounts[name]["terms"]["expected"], 1) for name in names], dtype=np.float64)
         shares = 100 * counts / expected
@@ -115,5 +108,5 @@ def account(accounts: dict[str, Any], axes: Any) -> Any:
     axes.set_xlabel("frames [%]")
     axes.set_xlim(0, 100)
     axes.invert_yaxis()
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=len(COLOURS), fontsize="small")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=len(FATES), fontsize="small")
     return axes

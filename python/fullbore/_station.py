@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time as clock
 from collections.abc import Iterator, Sequence
+from html import escape
 from types import TracebackType
 from typing import Any, Optional, Union
 
@@ -144,7 +145,7 @@ class Station:
 
     def _repr_html_(self) -> str:
         head = ["recording", "phase", "stream", "frames", "missing", "overrun", "bytes"]
-        return f"<b>{self.address}</b>{table(head, [row for told in self.recordings for row in told._rows()])}"
+        return f"<b>{escape(str(self.address))}</b>{table(head, [row for told in self.recordings for row in told._rows()])}"
 
 
 class StationRecording:
