@@ -88,8 +88,8 @@ soak-panda: release $(VENV)/tests ## A PandA for an hour (FULLBORE_SOAK_SECONDS)
 soak-record: release ## VDIF streams for an hour (FULLBORE_SOAK_SECONDS): the account is the truth, memory stays flat.
 	$(PYTHON) benches/soak.py $(BENCH)
 
-bench-python: release $(VENV)/tests ## Samples in Python beside baseband: rate of one core.
-	$(CARGO) build --release --locked -p fullbore-python
+bench-python: rust $(VENV)/tests ## Samples in Python beside baseband: rate of one core.
+	$(CARGO) build --release --locked -p fullbore -p fullbore-python
 	$(VENV)/bin/python benches/python_samples.py $(BENCH)
 
 bench-versions: $(VENV)/tests ## The CPU time and memory of two builds, OLD=binary NEW=binary, job by job in turn.
