@@ -96,18 +96,26 @@ class Samples(Readable):
         channels: Channels = None,
         dtype: Optional[DTypeLike] = None,
         masked: bool = False,
+        out: Optional[NDArray[Any]] = None,
     ) -> Any:
         """Reads and decodes a range.
 
         `start` and `end` are rows as integers, seconds after row 0 as floats or quantities, or times. `channels` selects lines by
         number, as `"THREAD:CHANNEL"`, or as `Line`; one alone gives an array of one dimension. `dtype` is `f4`, or
         `i1`, `i2` or `i4` for integers; complex integers have a last axis of real and imaginary part. With `masked`,
-        the result is a masked array.
+        the result is a masked array. `out` is a contiguous array of the shape and the type of the result, which takes
+        it: the system then gives no new memory, which is faster.
         """
         first = 0 if start is None else self._row(start)
         behind = len(self) if end is None else self._row(end)
         columns, single = self._columns(channels)
-        values, valid = self._read(first, max(first, behind), columns, dtype, masked)
+        behind = max(first, behind)
+        if out is None:
+            values, valid = self._read(first, behind, columns, dtype, masked)
+        else:
+            shape = (behind - first,) if single else (behind - first, len(columns))
+            memory = self._memory(out, shape, dtype)
+            values, valid = self._read(first, behind, columns, out.dtype, masked, memory)
         if single:
             values, valid = values[:, 0], None if valid is None else valid[:, 0]
         if valid is None:
@@ -206,8 +214,24 @@ class Samples(Readable):
             raise IndexError(f"there is no channel {column}: the stream has {len(self.lines)}, numbered from 0")
         return column % len(self.lines)
 
+    def _memory(self, out: NDArray[Any], shape: tuple[int, ...], dtype: Optional[DTypeLike]) -> NDArray[Any]:
+        """The memory of an array that takes a result of this shape, as values one after the other."""
+        if self._native.complex and out.dtype != np.complex64:
+            shape = (*shape, 2)
+        wanted = out.dtype if dtype is None else np.dtype(dtype)
+        if out.shape != shape or out.dtype != wanted or not (out.flags.c_contiguous and out.flags.writeable):
+            raise ValueError(f"`out` is a contiguous array of {wanted} in the shape {shape}, not of {out.dtype} in {out.shape}")
+        flat = out.reshape(-1)
+        return flat.view(np.float32) if out.dtype == np.complex64 else flat
+
     def _read(
-        self, start: int, end: int, columns: list[int], dtype: Optional[DTypeLike], masked: bool
+        self,
+        start: int,
+        end: int,
+        columns: list[int],
+        dtype: Optional[DTypeLike],
+        masked: bool,
+        out: Optional[NDArray[Any]] = None,
     ) -> tuple[NDArray[Any], Optional[NDArray[np.bool_]]]:
         wanted = self.dtype if dtype is None else np.dtype(dtype)
         if wanted == np.complex64 and not self._native.complex:
@@ -216,7 +240,7 @@ class Samples(Readable):
         if kind not in (np.dtype(np.float32), np.dtype(np.int8), np.dtype(np.int16), np.dtype(np.int32)):
             raise TypeError(f"samples are decoded to f4, i1, i2 or i4, and to c8 if they are complex; not to {wanted}")
         places, parts = (end - start) * len(columns), 2 if self._native.complex else 1
-        values: NDArray[Any] = np.empty(places * parts, dtype=kind)
+        values: NDArray[Any] = np.empty(places * parts, dtype=kind) if out is None else out
         valid = np.empty(places, dtype=np.bool_) if masked else None
         self._native.read(start, end, columns, values, valid)
         shape = (end - start, len(columns))

@@ -123,6 +123,14 @@ def test_absent_samples_are_nan_and_masked(gapped):
     joined = np.concatenate([values for _, values in samples.blocks(1_000_000)])
     assert np.array_equal(joined, samples[:], equal_nan=True)
     assert np.array_equal(samples[-1], samples[len(samples) - 1])
+    memory = np.full((70, 1), 7, dtype="f4")
+    taken = samples(100, 170, out=memory)
+    assert np.shares_memory(taken, memory) and np.array_equal(memory, samples[100:170])
+    line = np.zeros(70, dtype="i2")
+    assert samples(100, 170, channels=0, out=line).base is not None and np.array_equal(line, samples(100, 170, channels=0, dtype="i2"))
+    for wrong in (np.zeros(70), np.zeros((70, 2), "f4")[:, :1], np.zeros((71, 1), "f4")):
+        with pytest.raises(ValueError, match="contiguous array"):
+            samples(100, 170, out=wrong)
 
 
 SAMPLES = {"eight threads": ("SAMPLE_VDIF", 5032, 32), "one bit": ("SAMPLE_BPS1_VDIF", 8032, 1)}
@@ -189,6 +197,9 @@ def test_mark_5b_and_complex_samples_are_what_baseband_has(tmp_path):
     pairs = samples(100, 200, channels=[1], dtype="i2")
     assert pairs.shape == (100, 1, 2)
     assert np.array_equal(pairs[..., 0] + 1j * pairs[..., 1], samples[100:200, 1:])
+    memory = np.empty((100, 2), "c8")
+    samples(100, 200, out=memory)
+    assert np.array_equal(memory, samples[100:200])
 
 
 @pytest.mark.parametrize("encoding, dtype", [("ri16_le", "<i2"), ("rf32_be", ">f4"), ("ri8", "i1")])
