@@ -55,11 +55,13 @@ def write(path, bits, seconds):
             file.write(struct.pack("<4I", *words) + bytes(16) + payloads[number % 64])
 
 
-def by_fullbore(stream, rate):
+def by_fullbore(stream, rate, memory=None):
+    """In new memory for each piece, or in the same for all."""
     begun, count = time.perf_counter(), 0
     samples = stream.samples
     for start in range(0, len(samples), rate):
-        count += samples(start, min(start + rate, len(samples)), channels=None).size
+        end = min(start + rate, len(samples))
+        count += samples(start, end, out=None if memory is None else memory[: end - start]).size
     return time.perf_counter() - begun, count
 
 
@@ -93,9 +95,15 @@ def measure(fullbore, place, bits, seconds, trials):
     rate = PAYLOAD * 8 // bits * FPS
     replay(path, store)
     stream = next(iter(fullbore.open(store / "bench_one").values()))
-    times = {"fullbore": [], "baseband": []}
+    memory = np.zeros((rate, 1), dtype=np.float32)
+    ways = {
+        "fullbore": lambda: by_fullbore(stream, rate),
+        "fullbore_in_place": lambda: by_fullbore(stream, rate, memory),
+        "baseband": lambda: by_baseband(path, rate),
+    }
+    times = {name: [] for name in ways}
     for _ in range(trials):
-        for name, way in (("fullbore", lambda: by_fullbore(stream, rate)), ("baseband", lambda: by_baseband(path, rate))):
+        for name, way in ways.items():
             taken, count = way()
             assert count == seconds * rate, (name, count)
             times[name].append(taken)
@@ -138,7 +146,8 @@ def main():
     RESULT.write_text(json.dumps(document, indent=1) + "\n")
     for result in results:
         rates = result["gigabytes_of_floats_per_second"]
-        print(f"{result['bits']} bits: fullbore {rates['fullbore']:.2f} GB/s, baseband {rates['baseband']:.2f} GB/s, "
+        print(f"{result['bits']} bits: fullbore {rates['fullbore']:.2f} GB/s, in the same memory "
+              f"{rates['fullbore_in_place']:.2f} GB/s, baseband {rates['baseband']:.2f} GB/s, "
               f"{rates['fullbore'] / rates['baseband']:.0f} times; equal: {result['equal']}")  # fmt: skip
 
 

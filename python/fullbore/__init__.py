@@ -6,8 +6,8 @@
     >>> stream.frames[:100]                                 # doctest: +SKIP
     >>> stream.samples["2026-11-27T12:00:00":1000]          # doctest: +SKIP
 
-`open` opens a scan, `open_store` a store of scans, and `Recorder` records. The command line program is part of the
-package: `fullbore --help`.
+`open` opens a scan, `open_store` a store of scans, and `Recorder` records. `Station` is the client of a daemon. `generate`,
+`play`, `bench` and `plan` run the command line program, which is part of the package: `fullbore --help`.
 """
 
 from ._native import (

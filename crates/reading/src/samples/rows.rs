@@ -275,8 +275,7 @@ mod tests {
         let layout = self::layout("ro1", 1);
         for (from, to) in [(0, 64), (3, 61), (5, 7), (8, 16), (9, 17), (60, 64)] {
             let mut values = vec![9i8; (to - from) as usize];
-            let mut rows =
-                Rows::new(&layout, &[line(0, 0)], from..to, &mut values, None).unwrap();
+            let mut rows = Rows::new(&layout, &[line(0, 0)], from..to, &mut values, None).unwrap();
             let payload: Vec<u8> = (0..8).map(|it| 1 << it).collect();
             rows.put(0, 0, &payload);
             rows.finish();
