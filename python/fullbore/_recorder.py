@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from html import escape
 from types import TracebackType
 from typing import Any, Optional
 
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _native
+from ._html import table
 
 # Seconds of one wait: Ctrl-C is noticed between two.
 LOOK = 0.1
@@ -152,6 +154,13 @@ class Recorder:
     def __repr__(self) -> str:
         state = "not begun" if self._native is None else "running" if self.running else "ended"
         return f"<Recorder {', '.join(self.options['source'])}: {state}>"
+
+    def _repr_html_(self) -> str:
+        progress = None if self._native is None else self.progress
+        keys = ["name", "frames", "missing", "overrun", "bytes"]
+        rows = [[stream[key] for key in keys] for stream in progress["streams"]] if progress else []
+        sealed = "".join(f"<br>{escape(str(scan['headline']))}" for scan in self.sealed)
+        return f"{escape(repr(self))}{sealed}{table(keys, rows) if rows else ''}"
 
 
 def _newest(native: _native.Recording, tap: _native.Tap) -> Iterator[TapBlock]:

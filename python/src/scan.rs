@@ -2,14 +2,14 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use fullbore_care::verify;
 use fullbore_core::name::ScanName;
 use fullbore_reading::{OpenScan, Place};
 use fullbore_store::catalogue as listing;
 use fullbore_store::read::Settings;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyKeyboardInterrupt, PyValueError};
 use pyo3::prelude::*;
 use serde::Serialize;
 
@@ -32,13 +32,25 @@ fn name_of(py: Python<'_>, name: &str) -> PyResult<ScanName> {
 
 #[pymethods]
 impl Scan {
-    /// Opens a scan.
+    /// Opens a scan. Ctrl-C ends the wait for one that is being sealed.
     #[staticmethod]
     fn open(py: Python<'_>, roots: Vec<PathBuf>, name: &str, skip_damaged: bool) -> PyResult<Self> {
         let name = name_of(py, name)?;
-        let opened = py.detach(|| OpenScan::open(&roots, &name, skip_damaged));
-        let opened = opened.map_err(|error| errors::of_reading(py, error))?;
-        Ok(Self(Arc::new(opened)))
+        let interrupt = Mutex::new(None);
+        let is_wanted = || {
+            let raised = Python::attach(|py| py.check_signals()).err();
+            let mut interrupt = interrupt.lock().unwrap_or_else(PoisonError::into_inner);
+            *interrupt = raised;
+            interrupt.is_none()
+        };
+        let opened = py.detach(|| OpenScan::open_while(&roots, &name, skip_damaged, &is_wanted));
+        match opened.map_err(|error| errors::of_reading(py, error))? {
+            Some(opened) => Ok(Self(Arc::new(opened))),
+            None => {
+                let raised = interrupt.into_inner().unwrap_or_else(PoisonError::into_inner);
+                Err(raised.unwrap_or_else(|| PyKeyboardInterrupt::new_err(())))
+            }
+        }
     }
 
     /// Opens a copy in an object store by its address.

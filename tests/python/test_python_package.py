@@ -429,8 +429,10 @@ def test_a_recorder_records_in_the_process(store):
         for event in recorder.events():
             if event["event"] == "progress" and event["bytes"] >= 900_000:
                 break
+        assert "<td>x</td><td>" in recorder._repr_html_()
     reader.join(PATIENCE)
     assert not recorder.running and "ended" in repr(recorder)
+    assert recorder.sealed[0]["headline"] in recorder._repr_html_()
     (sealed,) = recorder.sealed
     assert sealed["complete"] and sealed["accounts"][0]["terms"]["written"] == 1000
     assert fb.open(store / "s_a")["x"].frames[:].tobytes() == b"".join(sent)

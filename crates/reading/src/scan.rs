@@ -52,13 +52,27 @@ pub struct StreamView<'a> {
 impl OpenScan {
     /// Opens a scan. Waits while it is being sealed.
     pub fn open(roots: &[PathBuf], name: &ScanName, skip_damaged: bool) -> Result<Self, ReadError> {
+        let opened = Self::open_while(roots, name, skip_damaged, &|| true)?;
+        Ok(opened.expect("it is wanted all the time"))
+    }
+
+    /// Opens a scan. While it is being sealed, asks ten times a second whether it is still wanted; `None` if it is not.
+    pub fn open_while(
+        roots: &[PathBuf],
+        name: &ScanName,
+        skip_damaged: bool,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<Option<Self>, ReadError> {
         let mut follower = Follower::open(roots, name)?;
         let never = StopHandle::default();
         while follower.status() == FollowState::Sealing && follower.wait(&never) {
+            if !is_wanted() {
+                return Ok(None);
+            }
             follower.look()?;
         }
         let origin = Origin::Store(roots.to_vec(), Box::new(follower.into_scan()));
-        Ok(Self { origin, skip_damaged })
+        Ok(Some(Self { origin, skip_damaged }))
     }
 
     /// Opens a copy in an object store by its address: its index is fetched, and blocks are read by ranges.
