@@ -203,3 +203,32 @@ impl<'a> StreamView<'a> {
         failed.map_or(Ok(()), Err)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use fullbore_core::manifest::State;
+    use fullbore_store::lock::ScanLock;
+    use fullbore_store::testing::{Store, StreamPlan};
+
+    use super::*;
+
+    #[test]
+    fn the_wait_for_a_scan_that_is_being_sealed_ends_when_it_is_not_wanted() {
+        let store = Store::in_memory(2);
+        let laid = store.lay_down("s_one", &[StreamPlan::vdif("a").frames(200)]);
+        // One member has the manifest of the sealed scan already, the other one not yet, and the recorder lives.
+        let mut older = laid.manifest.clone();
+        older.state = State::Recording;
+        std::fs::write(laid.manifest_path(0, 1), older.to_json()).unwrap();
+        let lock = ScanLock::take(&laid.manifest_path(0, 0)).unwrap();
+        let asked = Cell::new(0);
+        let is_wanted = || asked.replace(asked.get() + 1) < 1;
+        let opened = OpenScan::open_while(&store.roots(), &laid.name, false, &is_wanted).unwrap();
+        assert!(opened.is_none() && asked.get() == 2);
+        drop(lock);
+        let opened = OpenScan::open_while(&store.roots(), &laid.name, false, &|| false).unwrap();
+        assert!(opened.is_some());
+    }
+}
