@@ -296,8 +296,18 @@ fn tell(told: &Told, output: Output) {
 }
 
 fn tell_ready(ready: &Ready, output: Output) {
-    let Ready { address, urls, login_url, fingerprint, found, state, problems, vsi, mark6, receive } =
-        ready;
+    let Ready {
+        address,
+        urls,
+        login_url,
+        fingerprint,
+        found,
+        state,
+        problems,
+        vsi,
+        mark6,
+        receive,
+    } = ready;
     let (login, fingerprint) = (login_url.as_deref(), fingerprint.as_deref());
     let (event, address, found, vsi, mark6) = ("serving", *address, *found, *vsi, *mark6);
     let receive = receive.as_ref();

@@ -5,7 +5,7 @@ use crate::recorder::request::StartRequest;
 fn recording(phase: Phase) -> Recording {
     let life = Life::in_phase(phase);
     let request = StartRequest::default();
-    Recording { id: Uuid::now_v7(), request, found: false, pid: None, life }
+    Recording { id: Uuid::now_v7(), request, found: false, pid: None, life, ended: None }
 }
 
 fn scan(start: i64, end: i64) -> NextScan {
@@ -49,11 +49,13 @@ fn benchmarks_end_when_a_recording_begins_and_scans_are_verified_on() {
         }
         End::Cancelled
     };
-    let verify = jobs.start(Kind::Verify, (Some("s_a".into()), None), until_stopped).unwrap();
-    let bench = jobs.start(Kind::Benchmark, (None, Some("/m0".into())), until_stopped).unwrap();
+    let verify = Running::of_daemon(Kind::Verify, Some("s_a".into()), None);
+    let verify = jobs.start(verify, until_stopped).unwrap();
+    let bench = Running::of_daemon(Kind::Benchmark, None, Some("/m0".into()));
+    let bench = jobs.start(bench, until_stopped).unwrap();
     assert!(matches!(
         jobs.measure(Kind::SelfTest, "/x".into(), "/m".into(), None),
-        Err(Error::Many)
+        Err(Error::Many { .. })
     ));
     jobs.yield_to("s_b is being recorded");
     let ended = |id| loop {

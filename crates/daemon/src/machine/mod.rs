@@ -154,7 +154,7 @@ mod tests {
         life.step(Input::Said(Line::of_line(PROGRESS.as_bytes()).unwrap()));
         let request = StartRequest::default();
         let id = Uuid::now_v7();
-        let mut recording = Recording { id, request, found: false, pid: None, life };
+        let mut recording = Recording { id, request, found: false, pid: None, life, ended: None };
         assert_eq!(of_recordings(&[recording.clone()]), ["53B/s"]);
         recording.life.step(Input::Gone { code: Some(0), complaint: None });
         assert!(of_recordings(&[recording]).is_empty());
