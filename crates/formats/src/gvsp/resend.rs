@@ -8,7 +8,7 @@
 //!    └── the packet comes ──► filled
 //! ```
 //!
-//! It opens no socket and reads no clock. The memory is bounded: [`MOST_BLOCKS`] blocks with [`MOST_GAPS`] gaps each. A
+//! It opens no socket and reads no clock. The memory is bounded: 8 blocks with 256 gaps each. A
 //! gap beyond that is not asked for.
 
 use std::collections::VecDeque;
