@@ -141,15 +141,16 @@ def test_a_schedule_is_checked_put_recorded_and_removed_on_its_page(store, tmp_p
         page = Page(browser, station.told["login"], 1024)
         goes_to(page, "schedule", "day")
         until(page, "document.querySelectorAll('#day tr').length", 1)
-        # The rate is that of the scan before, and the scan of a thousand days fills the disk.
+        # The rate is that of the scan before, and 200 scans of 29 days each fill the disk.
         (entry,) = ask("ls", "--store", store)
         rate = entry["bytes"] * 10**9 // entry["duration_ns"]
-        scans = csv(("old", -30, 5), ("one", 4, 1.5), ("far", 30, 86_400_000))
+        month = 29 * 86_400
+        scans = csv(("old", -30, 5), *((f"far{n}", 30 + n * (month + 60), month) for n in range(200)))
         types(page, name="day1", source=source, session="test", lead="1s", scans=scans)
         clicks(page, "#put [name=check]")
         until(page, "document.querySelector('#checked').textContent.includes('the store is full at')")
         text = page.value("document.querySelector('#checked').textContent")
-        assert text.startswith("3 scans of test, ") and "in scan far" in text
+        assert text.startswith("201 scans of test, ") and "in scan far" in text
         assert station.ask("GET", "/api/v1/schedules").json == [], "a check puts nothing"
         page.value("document.querySelector('#put [name=scans]').value = ''")
         types(page, scans=csv(("old", -30, 5), ("one", 3, 1), ("far", 60, 5)))
