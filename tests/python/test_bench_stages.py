@@ -5,10 +5,11 @@ import os
 import re
 import signal
 import subprocess
+from datetime import datetime, timedelta, timezone
 
 import jsonschema
 import pytest
-from fullbore import BINARY, FOUND, GOOD, REFUSED, REPOSITORY, run
+from fullbore import BINARY, FOUND, GOOD, REFUSED, REPOSITORY, free_ports, run
 
 QUICK = ["--time", "20ms", "--runs", "2"]
 SLOW_NET = [
@@ -117,11 +118,25 @@ def test_all_names_the_slowest_stage_and_leaves_nothing(tmp_path):
 def test_a_quick_measurement_of_all_is_one_short_run_of_each_stage(tmp_path):
     # The rate is limited, and memory is small; the rest are the defaults of --quick.
     small = ["--streams", "2", "--frame", "1032", "--from", "16Mbit/s", "--up-to", "32Mbit/s", "--buffer", "64MiB"]
-    told = bench("all", tmp_path, "--quick", *small, "--no-history")
+    told = bench("all", tmp_path, "--quick", *small)
     assert {stage["name"] for stage in told["stages"]} >= {"copy", "receive", "path"}
     assert {stage["rate"]["runs"] for stage in told["stages"]} == {1}
     longer = bench("all", tmp_path, "--quick", *small, "--runs", "2", "--time", "20ms", "--no-history")
     assert {stage["rate"]["runs"] for stage in longer["stages"] if stage["name"] == "copy"} == {2}
+    streams_that_cost_more_than_the_processor_has_are_told_while_arming(tmp_path)
+
+
+def streams_that_cost_more_than_the_processor_has_are_told_while_arming(tmp_path):
+    """16 streams of 100 Gbit/s, at the cost of a byte that the newest benchmark measured."""
+    ports = free_ports(16)
+    source = f"udp://127.0.0.1:{ports[0]}-{ports[-1]}?format=vdif&frame=8032&fps=1500000"
+    options = ["--store", tmp_path, "--session", "fast", "--buffer", "512MiB"]
+    soon = datetime.now(timezone.utc) + timedelta(seconds=2)
+    schedule = tmp_path / "fast.csv"
+    schedule.write_text(f"scan,start,duration\none,{soon:%Y-%m-%dT%H:%M:%S.%fZ},0.1\n")
+    for how in (["--duration", "100ms"], ["--schedule", schedule, "--lead", "1s"]):
+        told = run("record", source, *options, *how, code=None).stderr.decode()
+        assert "frames will be lost: the streams need" in told, told
 
 
 @pytest.mark.parametrize("rate, code, word", [("1kB/s", GOOD, "PASS"), ("900TB/s", FOUND, "FAIL")])

@@ -167,6 +167,12 @@ impl Session {
         self
     }
 
+    /// Returns the recording of the first scan.
+    pub fn first_recording(&self) -> Result<RecordingConfig, SessionError> {
+        let first = self.schedule.scans.first().expect("a schedule has a scan");
+        Ok(self.config.of_scan(first, None, &BTreeMap::new())?)
+    }
+
     /// Returns a handle that controls the session.
     pub fn handle(&self) -> SessionHandle {
         SessionHandle { control: self.watch.control.clone(), again: self.watch.again.clone() }

@@ -36,6 +36,9 @@ pub fn run(
     make_store.map(|make| make()).transpose()?;
     signals::follow_schedule(session.handle())?;
     let mut shown = Shown { output, quiet, screen: None };
+    for text in arming::doubts(&session.first_recording().map_err(explained)?) {
+        shown.plain(&Event::Warning { text });
+    }
     let ended = session.run(&mut |event| shown.show(event)).map_err(explained)?;
     // The output may be closed: every scan has its own account.
     let _ = output.tell(&ended.account, || table::table(&ended.account));
