@@ -96,7 +96,7 @@ def test_a_session_goes_to_another_station_while_it_is_recorded_and_both_daemons
         assert sorted(it["name"] for it in far.ask("GET", "/api/v1/scans").json["scans"]) == ["r1_one", "r1_three", "r1_two"]
         counted = far.metrics()
         assert counted["fullbore_receive_scans_total",] == 3 and counted["fullbore_receive_open", "receive"] == 0
-        assert near.metrics()["fullbore_transfers", "done"] == 3
+        wait(lambda: near.metrics()["fullbore_transfers", "done"] == 3, "the metrics are those of the queue")
         # The command line sees the same queue.
         listed = json.loads(run("transfers", "--json", env=near.env).stdout)
         assert listed == near.ask("GET", TRANSFERS).json and listed["runner"] == near.process.pid
