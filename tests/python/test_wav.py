@@ -52,7 +52,7 @@ def test_complex_samples_are_pairs_of_channels_and_packed_ones_become_integers(s
     read, rate = soundfile.read(tmp_path / "out.wav", dtype="int16")
     assert rate == 1_000_000 and np.array_equal(read, rows)
     beside = json.loads((tmp_path / "out.wav.json").read_text())
-    assert (beside["layout"]["samples"], beside["layout"]["channels"], beside["samples"]) == ("ci16_le", 2, 1000)
+    assert (beside["layout"]["encoding"], beside["layout"]["channels"], beside["samples"]) == ("ci16_le", 2, 1000)
     refused = convert(store, "s_a", tmp_path / "no.wav", "--as", "i8", code=(FOUND, REFUSED))
     assert "it has no such values" in text(refused.stderr)
 
@@ -65,8 +65,8 @@ def frames(path):
 def test_a_killed_recording_is_a_valid_file_up_to_its_last_flush(store, tmp_path):
     port, live = free_port(), tmp_path / "live.wav"
     query = "format=raw&seq=0:8:le&strip=8&frame=1000&block=64KiB&samples=ri16_le&channels=2&sample_rate=1MHz&name=x"
-    rows = np.arange(1, 500_001, dtype="<u4").astype("<i2").reshape(1000, 250, 2)
-    sent = [struct.pack("<Q", number) + rows[number].tobytes() for number in range(1000) if number != 7]
+    rows = np.arange(1, 2_000_001, dtype="<u4").astype("<i2").reshape(4000, 250, 2)
+    sent = [struct.pack("<Q", number) + rows[number].tobytes() for number in range(4000) if number != 7]
     options = ("--to", f"wav:{live}?flush=50ms")
     with Recording(f"udp://127.0.0.1:{port}?{query}", store=store, options=options) as recording:
         wire.send(sent, port)
@@ -92,7 +92,7 @@ def test_files_of_libsndfile_are_recorded_with_their_layout(store, tmp_path, kin
     convert(store, "s_a", tmp_path / "out.npy", "--as", "i16")
     assert np.array_equal(np.load(tmp_path / "out.npy"), rows)
     layout = json.loads((tmp_path / "out.npy.json").read_text())["layout"]
-    assert (layout["samples"], layout["channels"], layout["sample_rate"]) == ("ri16_le", 2, "44100")
+    assert (layout["encoding"], layout["channels"], layout["sample_rate"]) == ("ri16_le", 2, "44100")
 
 
 def test_files_that_cannot_be_recorded_are_refused_with_the_reason(store, tmp_path):

@@ -705,12 +705,13 @@ mod tests {
             r#"{"name":"panda","header":"a","ending":null,"captured":7,"connections":[],"notes":["b"]}"#,
             r#"{"name":"vita49"}"#,
             r#"{"name":"spead"}"#,
+            r#"{"name":"gvsp"}"#,
             r#"{"name":"raw"}"#,
         ] {
             let format: Format = serde_json::from_str(json).unwrap();
             assert_eq!(serde_json::to_string(&format).unwrap(), json);
         }
-        let error = serde_json::from_str::<Format>(r#"{"name":"gvsp"}"#).unwrap_err();
+        let error = serde_json::from_str::<Format>(r#"{"name":"coaxpress"}"#).unwrap_err();
         assert!(error.to_string().contains("format"), "{error}");
     }
 

@@ -10,6 +10,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const SCRIPT: &str = r#"#!/bin/bash
 asked=0
 trap 'asked=$((asked + 1)); echo "{\"event\":\"warning\",\"text\":\"asked $asked\"}"' INT TERM
+trap '[ $asked = 0 ] && asked=1 && echo "{\"event\":\"warning\",\"text\":\"asked 1\"}"' USR1
 case "$*" in
   *refused*) echo '{"error":"the port is taken","advice":"choose another"}' >&2; exit 2 ;;
 esac
@@ -182,7 +183,7 @@ fn a_stop_that_comes_again_does_not_abort_and_an_abort_does() {
     let (again, aborted) = (stopped(&daemon), stopped(&daemon));
     assert_eq!(daemon.ask(again, false).unwrap().life.phase, Phase::Stopping);
     daemon.ask(aborted, true).unwrap();
-    for (id, headline) in [(again, "asked 1"), (aborted, "asked 2")] {
+    for (id, headline) in [(again, "asked 1"), (aborted, "asked 3")] {
         let ended = until(&daemon, id, |it| it.life.phase == Phase::Ended);
         assert_eq!(ended.life.finished[0].headline, headline);
     }

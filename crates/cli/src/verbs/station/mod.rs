@@ -39,8 +39,12 @@ const OF_STATIONS: &[&str] = &["status", "stop", "schedule"];
 pub fn redirected(matches: &ArgMatches, commands: &Command) -> anyhow::Result<Option<ExitCode>> {
     let Some((verb, typed)) = matches.subcommand() else { return Ok(None) };
     let given = typed.try_get_one::<String>("station").ok().flatten();
-    // For `record`, a plain word is the station of a VEX file.
-    let given = given.filter(|text| verb != "record" || Address::is_meant(text));
+    // `generate` has a --station of its own. For `record`, a plain word is the station of a VEX file.
+    let given = given.filter(|text| match verb {
+        "generate" => false,
+        "record" => Address::is_meant(text),
+        _ => true,
+    });
     if OF_STATIONS.contains(&verb) {
         return Ok(None);
     }
