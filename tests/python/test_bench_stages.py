@@ -134,7 +134,7 @@ def streams_that_cost_more_than_the_processor_has_are_told_while_arming(tmp_path
     soon = datetime.now(timezone.utc) + timedelta(seconds=2)
     schedule = tmp_path / "fast.csv"
     schedule.write_text(f"scan,start,duration\none,{soon:%Y-%m-%dT%H:%M:%S.%fZ},0.1\n")
-    for how in (["--duration", "100ms"], ["--schedule", schedule, "--lead", "1s"]):
+    for how in (["--scan", "one", "--duration", "100ms"], ["--schedule", schedule, "--lead", "1s"]):
         told = run("record", source, *options, *how, code=None).stderr.decode()
         assert "frames will be lost: the streams need" in told, told
 

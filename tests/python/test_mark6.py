@@ -120,5 +120,5 @@ def test_nothing_is_removed_and_only_listed_hosts_command(store, tmp_path):
             with pytest.raises(Refused) as refused:
                 mark6.ask(command)
             assert refused.value.args[:2] == (4, 1)
-        assert "group=erase" in next(station.state.glob("station/*/vsi.log")).read_text()
+        assert "group=erase" in next(station.state.glob("station/*/vsi-refused.log")).read_text()
     assert "--vsi-s" in run("serve", "--mark6", "127.0.0.1:0", "--store", store, code=2).stderr.decode()

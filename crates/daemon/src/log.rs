@@ -95,7 +95,8 @@ impl Log {
     /// Adds an entry, in place of the oldest one if there are too many.
     pub fn add(&self, level: Level, recording: Option<String>, mut text: String) {
         if text.len() > LONGEST {
-            text.truncate(text.floor_char_boundary(LONGEST));
+            let borders = (0..=LONGEST).rev().find(|at| text.is_char_boundary(*at));
+            text.truncate(borders.unwrap_or(0));
             text.push('…');
         }
         let time = Clock::new().now();

@@ -183,7 +183,7 @@ impl Hint for Error {
 #[derive(Clone, Debug)]
 pub enum Told {
     /// It serves.
-    Ready(Ready),
+    Ready(Box<Ready>),
     /// It has read the file of the station again.
     Reloaded(Reloaded),
 }
@@ -290,7 +290,7 @@ pub fn serve(config: &Config, stop: &StopHandle, mut tell: impl FnMut(&Told)) ->
             mark6,
             receive,
         };
-        tell(&Told::Ready(ready.clone()));
+        tell(&Told::Ready(Box::new(ready.clone())));
         manager.ready(&format!("serving on {}", ready.urls.join(", ")));
         let reloading = Reloading {
             file: config.station.clone(),

@@ -205,13 +205,15 @@ impl Node {
     /// Steps every part, whatever the result of the others: a duration counts all bins.
     fn step(&mut self, bin: &Bin<'_>, slack: Slack, reason: &mut Option<Reason>) -> Option<bool> {
         let mut joined = |parts: &mut [Node], decisive: bool| {
-            parts.iter_mut().fold(Some(!decisive), |all, part| {
+            let mut all = Some(!decisive);
+            for part in parts {
                 let one = part.step(bin, slack, reason);
-                if one == Some(decisive) || all == Some(decisive) {
-                    return Some(decisive);
-                }
-                all.and(one)
-            })
+                all = match one == Some(decisive) || all == Some(decisive) {
+                    true => Some(decisive),
+                    false => all.and(one),
+                };
+            }
+            all
         };
         match self {
             Node::Or(parts) => joined(parts, true),

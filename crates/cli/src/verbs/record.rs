@@ -55,7 +55,7 @@ use crate::verbs::station;
 ///   udp://0.0.0.0:46220?format=vtp                  VDIF behind a packet number
 ///   udp://239.1.1.1:5000?interface=eth0             a multicast group
 ///   udp://[::]:5000?format=raw&seq=0:4:be           anything with a counter
-///   udp://239.1.1.1:7148?format=spead               SPEAD heaps; also vita49, rtp, gvsp
+///   udp://239.1.1.1:7148?format=spead               SPEAD; also vita49, rtp, gvsp
 ///   tcp://rp-f0a1b2:8900?frame=16384&seq=0:8:le     a digitiser with a TCP server
 ///   gvsp://192.0.2.7                                a GigE Vision camera
 ///   panda://172.23.252.201                          a PandA: its acquisitions

@@ -249,7 +249,7 @@ mod tests {
     fn scans_ahead_and_of_a_cancelled_schedule_are_told_apart() {
         let (agenda, first) = agenda(true);
         let at = |seconds: i64| first.plus_ns(seconds * SECOND);
-        let found = scans(&[agenda.clone()], &[], at(0), at(100), at(50));
+        let found = scans(std::slice::from_ref(&agenda), &[], at(0), at(100), at(50));
         assert_eq!(told(&found), [("r1_no1", Moment::Missed), ("r1_no2", Moment::Cancelled)]);
         let wanted = Agenda { cancelled: false, ..agenda };
         let found = scans(&[wanted], &[], at(0), at(100), at(-50));

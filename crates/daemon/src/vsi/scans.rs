@@ -267,8 +267,8 @@ mod tests {
     #[test]
     fn a_scan_that_ends_while_the_scans_are_listed_stays() {
         let scan = |name: &str| StoredScan { name: name.to_owned(), bytes: 1 };
-        let mut state = State::default();
-        state.added = vec![scan("s_b"), scan("s_c")];
+        let added = vec![scan("s_b"), scan("s_c")];
+        let mut state = State { added, ..State::default() };
         state.listed(vec![scan("s_a"), scan("s_b")]);
         assert_eq!(*state.scans, [scan("s_a"), scan("s_b"), scan("s_c")]);
     }

@@ -612,7 +612,7 @@ mod tests {
         let (store, laid) = (Store::new(1), Store::in_memory(1));
         let ring = RingName("s_sky".parse().unwrap());
         let whole = StreamPlan::vdif("a").frames(64);
-        laid.lay_down("s_sky-20261127T090000Z", &[whole.clone()]);
+        laid.lay_down("s_sky-20261127T090000Z", std::slice::from_ref(&whole));
         laid.lay_down("s_sky-20261127T090000Z-2", &[whole.unsealed()]);
         let made = memory::make(&store.roots(), &ring).unwrap();
         for entry in std::fs::read_dir(&laid.roots()[0]).unwrap().flatten() {
