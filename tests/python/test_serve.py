@@ -355,9 +355,12 @@ def test_a_write_whose_client_goes_away_is_carried_out_and_in_the_audit_log(stat
     head += f"Authorization: Bearer {SECRETS['operator']}\r\nContent-Length: {len(body)}\r\n\r\n"
     with socket.create_connection(("127.0.0.1", station.port)) as client:
         client.sendall(head.encode() + body)
-    end = time.monotonic() + PATIENCE
+        end = time.monotonic() + PATIENCE
+        # It goes away once the request is being carried out, before the recorder is armed.
+        while not station.ask("GET", "/api/v1/recordings").json:
+            assert time.monotonic() < end, audited(station)
     while not [line for line in audited(station) if (line["who"], line["status"]) == ("operator", 201)]:
-        assert time.monotonic() < end
+        assert time.monotonic() < end, audited(station)
         time.sleep(0.02)
     (recording,) = station.ask("GET", "/api/v1/recordings").json
     station.stop(recording["id"])

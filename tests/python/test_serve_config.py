@@ -108,7 +108,7 @@ def test_the_shipped_example_is_right(tmp_path):
     assert told["good"] and told["describes"]["members"] == 2 and told["describes"]["listeners"] == 3
     # The tables that are comments are right as well.
     (tmp_path / "vgos.csv").write_text(csv(("a", 60, 40)))
-    whole = re.sub(r"^# (?=\[\[|\w+ = )", "", text, flags=re.MULTILINE).replace("/etc/fullbore/", f"{tmp_path}/")
+    whole = re.sub(r"^# (?=\[|\w+ = )", "", text, flags=re.MULTILINE).replace("/etc/fullbore/", f"{tmp_path}/")
     (tmp_path / "station.toml").write_text(whole)
     told = ask("serve", "--config", tmp_path / "station.toml", "--check")
     assert told["describes"]["schedules"] == 1 and told["describes"]["alerts"] == 1
