@@ -183,10 +183,13 @@ fn a_stop_that_comes_again_does_not_abort_and_an_abort_does() {
     let (again, aborted) = (stopped(&daemon), stopped(&daemon));
     assert_eq!(daemon.ask(again, false).unwrap().life.phase, Phase::Stopping);
     daemon.ask(aborted, true).unwrap();
-    for (id, headline) in [(again, "asked 1"), (aborted, "asked 3")] {
+    let headline = |id| {
         let ended = until(&daemon, id, |it| it.life.phase == Phase::Ended);
-        assert_eq!(ended.life.finished[0].headline, headline);
-    }
+        ended.life.finished[0].headline.clone()
+    };
+    assert_eq!(headline(again), "asked 1");
+    // The shell may miss an INT while it waits for a child.
+    assert!(["asked 2", "asked 3"].contains(&&*headline(aborted)));
 }
 
 #[test]
