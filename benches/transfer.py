@@ -137,6 +137,8 @@ class Send(Tool):
         words = ["send", SCAN, self.bench.destination, "--store", self.bench.store, "--json"]
         if self.bench.arguments.connections:
             words += ["--connections", self.bench.arguments.connections]
+        if self.bench.arguments.congestion:
+            words += ["--congestion", self.bench.arguments.congestion]
         if self.bench.arguments.rate:
             words += ["--rate", self.bench.arguments.rate]
         sent = json.loads(self.bench.fullbore("near", *words).stdout.splitlines()[-1])
@@ -317,6 +319,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=5, help="time of the measurements from memory")
     parser.add_argument("--connections", type=int, help="data connections (default: as many as help; 4 from memory)")
+    parser.add_argument("--congestion", help="congestion control of fullbore send (default: as it chooses)")
     parser.add_argument("--rate", help="the cap of fullbore's transfer, a little below the rate of the link")
     parser.add_argument("--near", help="the network namespace of the sender")
     parser.add_argument("--far", help="the network namespace of the receiver")
