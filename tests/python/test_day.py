@@ -191,10 +191,12 @@ def pulled(tmp_path):
 
 SHORT = (3, 1, 1.2)
 LONG = (60, 5, 4)
+# Ten minutes, for `make long`.
+IS_LONG = int(os.environ.get("FULLBORE_SEEDS", 4)) >= 50
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("scans, seconds, pause", [SHORT, pytest.param(*LONG, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("scans, seconds, pause", [LONG if IS_LONG else SHORT])
 def test_every_scan_of_a_day_has_its_verdict_and_every_event_is_in_a_log(scans, seconds, pause, stores, pulled, tmp_path):
     ports, alerts = free_ports(STREAMS + 1), tmp_path / "alerts"
     members = [*stores[:2], *([pulled.member] if pulled else [])]
