@@ -131,7 +131,7 @@ def test_the_rates_of_tools_that_copy_scans_are_those_of_the_runs(heading, run):
 
 
 def test_the_rates_of_transfers_over_a_wan_are_those_of_the_runs():
-    names = ("transfer_wan", "transfer_lossy", "transfer_lossy_cubic", "transfer_beside")
+    names = ("transfer_wan", "transfer_lossy", "transfer_lossier", "transfer_beside")
     for (_, _, rate, beside), name in zip(table("explanation/benchmarks.md", "link")[1], names, strict=True):
         run = result(name)
         assert rate == f"{statistics.median(one['gbit_s'] for one in run['results']['fullbore']):.2f}"

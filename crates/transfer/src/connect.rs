@@ -13,8 +13,9 @@ use fullbore_store::copies::Receipt;
 use fullbore_store::landing::{Origin, Sealed};
 use serde::{Serialize, Serializer};
 
-use crate::channel::{Channel, Closer, LinkSettings, LinkStatus};
+use crate::channel::{Channel, Closer, LinkSettings, LinkStatus, Path};
 use crate::connections::Connections;
+pub use crate::connections::FIRST_ON_WAN;
 use crate::error::TransferError;
 use crate::governor::{Allowance, Governor, Limits, Reason};
 use crate::identity::folder::Claim;
@@ -270,7 +271,7 @@ impl Client {
         tell: &mut dyn FnMut(&Event),
     ) -> Result<Receipt, TransferError> {
         let (mut channel, peer) = self.control()?;
-        let pool = DataConnections::new(self.settings.connections);
+        let pool = DataConnections::new(self.settings.connections, channel.is_wan());
         let receipt = std::thread::scope(|scope| {
             let (token, mut growth) = (Cell::new(None), Growth::default());
             let mut accepted = |given, most| {
@@ -374,7 +375,7 @@ impl Client {
                 return Err(error);
             }
         };
-        let pool = DataConnections::new(self.settings.connections);
+        let pool = DataConnections::new(self.settings.connections, channel.is_wan());
         if !offered.live && offered.bytes <= OF_ONE_CONNECTION {
             pool.limit(1);
         }
@@ -475,10 +476,17 @@ impl Client {
     }
 
     /// Measures the link with this many connections at once: data from memory, which the other end discards.
-    pub fn measure(&self, connections: u16, time: Duration) -> Result<LinkRate, TransferError> {
+    pub fn measure(
+        &self,
+        connections: u16,
+        time: Duration,
+        path: &Path,
+    ) -> Result<LinkRate, TransferError> {
         let mut channels = Vec::new();
         for _ in 0..connections {
-            channels.push(self.connect(Role::Control)?);
+            let (mut channel, peer) = self.connect(Role::Control)?;
+            channel.join(path);
+            channels.push((channel, peer));
         }
         let begun = Instant::now();
         let probed: Vec<Result<Probed, TransferError>> = std::thread::scope(|scope| {
@@ -552,10 +560,10 @@ struct DataConnections {
 }
 
 impl DataConnections {
-    fn new(chosen: Option<u16>) -> Self {
+    fn new(chosen: Option<u16>, is_wan: bool) -> Self {
         let number = match chosen {
             Some(number) => Connections::fixed(number),
-            None => Connections::new(MOST_CONNECTIONS),
+            None => Connections::new(MOST_CONNECTIONS, is_wan),
         };
         Self {
             number: Mutex::new(number),

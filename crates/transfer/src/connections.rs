@@ -6,6 +6,10 @@
 /// The first number. Two connections of one thread each do not fill a fast LAN from a disk.
 const FIRST: u16 = 4;
 
+/// The first number on a WAN. There, CUBIC on one connection stays below the rate of the path for seconds after a loss, and
+/// the others fill the gap.
+pub const FIRST_ON_WAN: u16 = 16;
+
 /// A further step must raise the rate by this factor to be kept.
 const WORTH: f64 = 1.05;
 
@@ -26,9 +30,9 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// Begins with few connections.
-    pub fn new(most: u16) -> Self {
-        let now = FIRST.min(most).max(1);
+    /// Begins with few connections on a LAN, and with more on a WAN.
+    pub fn new(most: u16, is_wan: bool) -> Self {
+        let now = if is_wan { FIRST_ON_WAN } else { FIRST }.min(most).max(1);
         Self { now, most: most.max(1), best: (0.0, now), last: 0.0, settled: None }
     }
 
@@ -85,7 +89,7 @@ mod tests {
 
     /// A link on which each connection carries `each`, and all together `limit`.
     fn settle(most: u16, each: f64, limit: f64) -> u16 {
-        let mut connections = Connections::new(most);
+        let mut connections = Connections::new(most, false);
         for _ in 0..25 {
             let rate = (f64::from(connections.number()) * each).min(limit);
             connections.step(rate);
@@ -100,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_rate_that_rises_by_itself_adds_no_connections() {
-        let mut connections = Connections::new(16);
+        let mut connections = Connections::new(16, false);
         for rate in [1e8, 2e8, 3e8, 4e8] {
             assert_eq!(connections.step(rate), FIRST);
         }
@@ -122,8 +126,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_number_stays_in_bounds(most in 1_u16..64, rates in prop::collection::vec(0.0..1e10_f64, 0..200)) {
-            let mut connections = Connections::new(most);
+        fn the_number_stays_in_bounds(most in 1_u16..64, is_wan in any::<bool>(), rates in prop::collection::vec(0.0..1e10_f64, 0..200)) {
+            let mut connections = Connections::new(most, is_wan);
             for rate in rates {
                 let number = connections.step(rate);
                 prop_assert!((1..=most).contains(&number));

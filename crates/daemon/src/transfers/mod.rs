@@ -51,7 +51,7 @@ pub struct LinkOptions {
     pub rate: Option<u64>,
     /// The time of day in which they send, UTC.
     pub window: Option<Window>,
-    /// Congestion control. None: BBR on a WAN if the kernel offers it, else that of the system.
+    /// Congestion control. None: the system's; on a WAN cubic, and BBR where losses hold that down.
     pub congestion: Option<String>,
 }
 

@@ -8,6 +8,7 @@
 //! ```
 
 mod error;
+mod losses;
 mod pipe;
 mod start;
 mod tcp;
@@ -22,6 +23,8 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, ServerConnection};
 
 pub use error::ChannelError;
+pub use losses::Path;
+pub use tcp::WAN;
 
 use crate::identity::{Fingerprint, Identity};
 use crate::protocol::{Decoder, Message};
@@ -36,7 +39,7 @@ const RECORD_BYTES: usize = 16 << 10;
 /// The settings of connections.
 #[derive(Clone, Debug, Default)]
 pub struct LinkSettings {
-    /// The congestion control asked for; otherwise BBR on a WAN and the system's on a LAN.
+    /// The congestion control asked for; otherwise the system's; on a WAN CUBIC, and BBR where losses hold that down.
     pub congestion: Option<String>,
     /// The most bytes per second of one connection.
     pub rate: Option<u64>,
@@ -263,6 +266,16 @@ impl Channel {
     /// Sets the most bytes per second, on the live connection.
     pub fn set_rate(&mut self, rate: Option<u64>) {
         self.pipe.link.set_rate(rate);
+    }
+
+    /// The connection is one of several on this path. What one of them finds of it, all act on.
+    pub fn join(&mut self, path: &Path) {
+        self.pipe.link.join(path);
+    }
+
+    /// True if the round trip is that of a WAN.
+    pub fn is_wan(&self) -> bool {
+        self.link().is_some_and(|it| it.least_round_trip > tcp::WAN)
     }
 
     /// Looks at the connection twice a second, so that its congestion control finds the rate of the path. A sender calls

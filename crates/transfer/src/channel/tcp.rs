@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 use fullbore_linux::sys::tcp;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
+use super::losses::{Losses, Path};
 use super::start::{self, Start};
 use super::{ChannelError, LinkSettings, LinkStatus};
 
-/// Round trips above this are those of a WAN, where BBR keeps the rate in spite of losses.
-const WAN: Duration = Duration::from_millis(2);
+/// Round trips above this are those of a WAN.
+pub const WAN: Duration = Duration::from_millis(2);
 /// The fewest and the most bytes that may wait unsent in the kernel. The far end is silent 50 ms after a pause begins.
 const NOT_SENT_BYTES: RangeInclusive<u64> = 256 << 10..=8 << 20;
 /// The time that they last at the rate of the connection. A sender reads its next block meanwhile: if nothing waits, the
@@ -35,6 +36,9 @@ pub(super) struct Link {
     /// The most bytes per second that the sender wants, and that the start of the connection allows.
     limits: [Option<u64>; 2],
     start: Start,
+    /// Finds whether another congestion control is better; none if the user has chosen one.
+    losses: Option<Losses>,
+    path: Path,
     looked: Instant,
     /// Bytes acknowledged until then.
     acknowledged: u64,
@@ -75,8 +79,16 @@ impl Link {
     }
 
     fn new(stream: TcpStream, notice: Option<String>) -> Self {
-        let (limits, start, looked) = ([None; 2], Start::default(), Instant::now());
-        Self { stream, notice, limits, start, looked, acknowledged: 0 }
+        Self {
+            stream,
+            notice,
+            limits: [None; 2],
+            start: Start::default(),
+            losses: None,
+            path: Path::default(),
+            looked: Instant::now(),
+            acknowledged: 0,
+        }
     }
 
     fn prepare(&mut self, settings: &LinkSettings) -> io::Result<()> {
@@ -96,10 +108,37 @@ impl Link {
         Ok(())
     }
 
-    /// Chooses BBR if the handshake of TCP took as long as on a WAN.
+    /// Chooses CUBIC if the handshake of TCP took as long as on a WAN. The system may have another one for all.
     fn choose_congestion(&mut self) {
+        self.losses = Some(Losses::default());
         let round_trip = tcp::connection(&self.stream).map_or(Duration::ZERO, |it| it.round_trip);
         if round_trip > WAN {
+            // A kernel without it has a similar one for all.
+            let _ = ask_for(&self.stream, "cubic");
+        }
+    }
+
+    /// The connection is one of several on this path.
+    pub fn join(&mut self, path: &Path) {
+        self.path = path.clone();
+        self.follow_path();
+    }
+
+    /// Looks whether losses hold this connection down.
+    fn look_for_losses(&mut self, state: &tcp::Connection, rate: u64) {
+        let Some(losses) = &mut self.losses else { return };
+        let limit = self.limits.iter().flatten().min();
+        let waits = state.not_sent > 0 && limit.is_none_or(|&limit| rate < limit / 10 * 9);
+        let is_wan = state.least_round_trip > WAN;
+        if is_wan && losses.step(state.round_trip, state.least_round_trip, waits) {
+            self.path.set_lossy();
+        }
+        self.follow_path();
+    }
+
+    /// Takes BBR on a lossy path, unless the user has chosen a congestion control.
+    fn follow_path(&mut self) {
+        if self.path.is_lossy() && self.losses.take().is_some() {
             self.notice = ask_for(&self.stream, "bbr");
         }
     }
@@ -123,6 +162,7 @@ impl Link {
         let waiting = not_sent(rate);
         self.acknowledged = state.acknowledged;
         let _ = SockRef::from(&self.stream).set_tcp_notsent_lowat(waiting);
+        self.look_for_losses(&state, rate);
         let is_starting = tcp::is_bbr_starting(&self.stream);
         let limit = self.start.step(rate, is_starting);
         if limit != self.limits[1] {

@@ -460,3 +460,30 @@ fn congestion_control_that_cannot_be_had_is_told() {
         server.join().unwrap().unwrap();
     });
 }
+
+#[test]
+fn a_connection_on_a_lossy_path_takes_bbr_unless_the_user_chose() {
+    let ends = ends();
+    let (listener, address) = listen();
+    for chosen in [None, Some("reno".to_owned())] {
+        thread::scope(|scope| {
+            let server = scope.spawn(|| accept(&listener, &ends));
+            let settings = LinkSettings { congestion: chosen.clone(), rate: None };
+            let key = ends.server.fingerprint();
+            let mut client = Channel::connect(&address, &ends.client, key, &settings).unwrap();
+            let path = Path::default();
+            client.join(&path);
+            assert_eq!(client.link().unwrap().notice, None);
+            path.set_lossy();
+            client.join(&path);
+            let link = client.link().unwrap();
+            let wanted = chosen.as_deref().unwrap_or("bbr");
+            // Not every kernel has BBR: then the connection says so.
+            assert!(
+                link.congestion == wanted || chosen.is_none() && link.notice.is_some(),
+                "{link:?}"
+            );
+            server.join().unwrap().unwrap();
+        });
+    }
+}

@@ -31,6 +31,7 @@ pub fn send_blocks(
     wanted: &dyn Fn() -> u16,
 ) -> Result<(), TransferError> {
     let (mut memory, mut pace, mut beside) = (Memory::default(), Pace::default(), false);
+    channel.join(&work.path);
     while !work.is_over() {
         if !beside && work.governor.is_recording() {
             governor::beside();

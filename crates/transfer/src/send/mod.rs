@@ -27,7 +27,7 @@ use fullbore_store::copies::{self, Digest, Receipt};
 use fullbore_store::follow::{FollowState, LOOK};
 
 use self::rates::Rates;
-use crate::channel::{Channel, LinkStatus};
+use crate::channel::{Channel, LinkStatus, Path};
 use crate::error::TransferError;
 use crate::governor::{Allowance, Governor};
 use crate::outgoing::{News, Outgoing};
@@ -80,6 +80,7 @@ pub struct Work {
     /// Bytes of blocks that were given to connections.
     carried: AtomicU64,
     rates: Mutex<Rates>,
+    path: Path,
     /// The number of first bytes of blocks that the receiver holds. Each is used once.
     held: Mutex<BTreeMap<BlockId, u32>>,
     /// Why no more blocks can be sent, found by a data connection.
@@ -99,6 +100,7 @@ impl Work {
             connections: AtomicU32::new(0),
             carried: AtomicU64::new(0),
             rates: Mutex::default(),
+            path: Path::default(),
             held: Mutex::default(),
             failed: Mutex::default(),
         }

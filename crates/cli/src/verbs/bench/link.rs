@@ -6,8 +6,10 @@ use std::time::Duration;
 use clap::Args as Arguments;
 use fullbore_core::units::{ByteRate, ByteSize};
 use fullbore_store::catalogue;
-use fullbore_transfer::channel::LinkSettings;
-use fullbore_transfer::connect::{Client, ClientSettings, LinkRate, MOST_CONNECTIONS};
+use fullbore_transfer::channel::{LinkSettings, Path, WAN};
+use fullbore_transfer::connect::{
+    Client, ClientSettings, FIRST_ON_WAN, LinkRate, MOST_CONNECTIONS,
+};
 use fullbore_transfer::governor::Limits;
 use fullbore_transfer::identity::{self, Destination};
 use serde::Serialize;
@@ -23,8 +25,9 @@ use crate::verbs::sending;
 ///
 /// The other site runs `fullbore receive`, which discards what the benchmark sends.
 /// It measures the rate, the round trip and the share of segments that TCP sent
-/// again, with 1, 2, 4, 8 … connections, until more of them do not help. Nothing is
-/// read from a disk and nothing is written: `bench disk` measures the disks.
+/// again, with 1, 2, 4, 8 … connections, until more of them do not help. On a WAN it
+/// also measures with BBR, which transfers take where losses hold CUBIC down. Nothing
+/// is read from a disk and nothing is written: `bench disk` measures the disks.
 ///
 /// The exit code is 1 if the rate is below --require.
 #[derive(Arguments)]
@@ -85,7 +88,11 @@ pub fn run(args: Args, output: Output) -> anyhow::Result<ExitCode> {
         patience: Duration::ZERO,
     };
     let client = Client::new(args.destination, settings).map_err(explained)?;
-    let measurements = measure(&client, &args.connections, args.time)?;
+    let mut measurements = measure(&client, &args.connections, args.time)?;
+    if args.congestion.is_none() && args.connections.is_empty() && measurements[0].round_trip > WAN
+    {
+        measurements.push(measure_lossy(&client, args.time)?);
+    }
     let best = measurements.iter().max_by_key(|it| it.rate).expect("one is measured");
     let (best_rate, best_connections) = (best.rate, best.connections);
     let sufficient = args.require.map(|rate| best_rate >= rate.0);
@@ -122,8 +129,9 @@ fn measure(client: &Client, chosen: &[u16], time: Duration) -> anyhow::Result<Ve
         true => doubled.take_while(|it| *it <= MOST_CONNECTIONS).collect(),
         false => chosen.to_vec(),
     };
+    let path = Path::default();
     for number in numbers {
-        let measured = client.measure(number, time).map_err(explained)?;
+        let measured = client.measure(number, time, &path).map_err(explained)?;
         let before = measurements.iter().map(|it| it.rate).max().unwrap_or(0);
         let helps = measured.rate as f64 > before as f64 * BETTER;
         measurements.push(measured);
@@ -132,6 +140,13 @@ fn measure(client: &Client, chosen: &[u16], time: Duration) -> anyhow::Result<Ve
         }
     }
     Ok(measurements)
+}
+
+/// Measures as a transfer sends that is held down by losses.
+fn measure_lossy(client: &Client, time: Duration) -> anyhow::Result<LinkRate> {
+    let path = Path::default();
+    path.set_lossy();
+    client.measure(FIRST_ON_WAN, time, &path).map_err(explained)
 }
 
 fn text(link: &LinkJson) -> String {

@@ -28,7 +28,7 @@ pub struct LinkArgs {
     /// The time of day in which transfers send or fetch, UTC: 22:00-06:00.
     #[arg(long, value_name = "FROM-UNTIL", help_heading = "Link")]
     window: Option<Window>,
-    /// Congestion control of the connections [default: bbr on a WAN if the kernel offers it, else the system's].
+    /// Congestion control of the connections [default: the system's; on a WAN cubic, and bbr where losses hold that down].
     #[arg(long, value_name = "NAME", help_heading = "Link")]
     congestion: Option<String>,
 }
