@@ -70,19 +70,19 @@ export function schedule(tools) {
     keyed(needs, told.outlooks, (it) => it.schedule, () => needRow(), fillNeed);
   };
   const load = async () => {
-    clearTimeout(timer);
-    const from = Date.parse(`${day.value}T00:00:00Z`);
-    if (Number.isFinite(from)) {
-      const query = new URLSearchParams({ from: new Date(from).toISOString(), until: new Date(from + DAY).toISOString() });
-      const key = (it) => `${it.scan}/${it.start}`;
-      const before = chosen === null ? null : key(told.scans[chosen]);
-      const fresh = await call("GET", `/api/v1/timeline?${query}`);
-      if (gone) return;
-      told = fresh;
-      const place = told.scans.findIndex((it) => key(it) === before);
-      chosen = place >= 0 ? place : null;
-      show();
-    }
+    const asked = day.value;
+    const from = Date.parse(`${asked}T00:00:00Z`);
+    if (!Number.isFinite(from)) return;
+    const query = new URLSearchParams({ from: new Date(from).toISOString(), until: new Date(from + DAY).toISOString() });
+    const fresh = await call("GET", `/api/v1/timeline?${query}`);
+    // Another day may have been chosen meanwhile.
+    if (gone || day.value !== asked) return;
+    const key = (it) => `${it.scan}/${it.start}`;
+    const before = chosen === null ? null : key(told.scans[chosen]);
+    told = fresh;
+    const place = told.scans.findIndex((it) => key(it) === before);
+    chosen = place >= 0 ? place : null;
+    show();
   };
   const again = () => load().catch((problem) => say(reading, problem.message)).finally(() => {
     if (!gone) timer = setTimeout(again, EVERY);
