@@ -126,6 +126,20 @@ def test_a_lost_chunk_is_rebuilt_as_a_job(stores, tmp_path, browser):  # noqa: F
     assert ask("verify", "test_one", "--store", store)["good"]
 
 
+# Makes what the page does every 5 s a thing of moments, and counts how often it reads the day.
+HASTE = """
+(() => {
+  const [later, ask] = [setTimeout, fetch];
+  window.reads = 0;
+  window.setTimeout = (act, after) => later(act, after === 5000 ? 100 : after);
+  window.fetch = (path, ...rest) => {
+    if (path.startsWith('/api/v1/timeline')) window.reads += 1;
+    return ask(path, ...rest);
+  };
+})()
+"""
+
+
 def csv(*scans):
     """A schedule of scans that begin so many seconds from now."""
     now = datetime.now(timezone.utc)
@@ -139,6 +153,7 @@ def test_a_schedule_is_checked_put_and_removed_on_its_page(store, tmp_path, brow
     with Station(store, tmp_path / "state") as station:
         recorded(station, "zero")
         page = Page(browser, station.told["login"], 1024)
+        page.value(HASTE)
         goes_to(page, "schedule", "day")
         until(page, "document.querySelectorAll('#day tr').length", 1)
         # The rate is that of the scan before, and 200 scans of 29 days each fill the disk.
@@ -165,6 +180,10 @@ def test_a_schedule_is_checked_put_and_removed_on_its_page(store, tmp_path, brow
         assert states.pop("test_one") in ("ahead", "recording")
         assert states == {"test_zero": "stored", "test_old": "missed", "test_far": "ahead"}
         until(page, "document.querySelectorAll('#day tr').length", 4)
+        # The page goes on reading the day, also after another one was chosen.
+        page.value("document.querySelector('[name=day]').dispatchEvent(new Event('change'))")
+        reads = page.value("reads")
+        until(page, f"reads > {reads + 2}")
         verdicts = {row[0]: row[6] for row in shown(page, "#day")}
         assert verdicts["test_zero"] == entry["headline"] and verdicts["test_old"] == "MISSED"
         # By keyboard: from scan to scan.
