@@ -296,6 +296,25 @@ def test_the_account_of_a_scan_shows_its_losses_and_its_streams_are_saved_as_fil
         is_sound(page)
 
 
+@in_browser
+def test_items_that_are_alike_have_a_row_each_and_pages_have_a_place_for_the_keyboard(store, tmp_path, browser):  # noqa: F811
+    with Station(store, tmp_path / "state") as station:
+        page = Page(browser, station.told["login"], 1024)
+        page.value("import('/dom.js').then((it) => { window.dom = it; })")
+        until(page, "'dom' in window")
+        page.value("window.list = dom.element('ul')")
+        for texts in (["a", "b", "a"], ["a", "b", "a"], ["a", "a", "b"], ["b", "a"]):
+            page.value(f"dom.keyed(list, {texts}, (it) => it, () => dom.element('li'), dom.say)")
+            assert page.value("[...list.children].map((it) => it.textContent)") == texts
+        # The link over the navigation leads to the content of the same page.
+        goes_to(page, "disks", "disks")
+        page.value("document.querySelector('.skip').click()")
+        assert page.value("[location.hash, document.activeElement.id]") == ["#disks", "page"]
+        page.value("location.hash = '#constructor'")
+        until(page, "document.querySelector('.state') !== null")
+        assert errors(page) == []
+
+
 @pytest.mark.slow
 def test_a_benchmark_and_a_self_test_of_a_member_run_to_their_end(store, tmp_path):
     with Station(store, tmp_path / "state") as station:

@@ -23,8 +23,13 @@ export function say(node, text) {
  */
 export function keyed(parent, items, keyOf, make, update) {
   const old = new Map([...parent.children].map((child) => [child.dataset.key, child]));
+  const counts = new Map();
   items.forEach((item, place) => {
-    const key = String(keyOf(item));
+    const name = String(keyOf(item));
+    const before = counts.get(name) ?? 0;
+    counts.set(name, before + 1);
+    // Items can be alike, such as a warning that is given twice.
+    const key = before ? `${name}/${before}` : name;
     let child = old.get(key);
     if (!child) {
       child = make(item);
