@@ -48,7 +48,7 @@ function confirm(text, yes) {
 function show() {
   if (!who) return;
   const [asked] = location.hash.slice(1).split("/");
-  const name = asked in PAGES ? asked : "now";
+  const name = Object.hasOwn(PAGES, asked) ? asked : "now";
   page?.leave?.();
   page = PAGES[name]({ act, confirm, role: who.role });
   by("page").replaceChildren(...page.page);
@@ -122,6 +122,11 @@ async function start() {
 }
 
 addEventListener("hashchange", () => (location.hash.startsWith("#login=") ? start() : show()));
+document.querySelector(".skip").addEventListener("click", (event) => {
+  // The address names the page, so it does not change.
+  event.preventDefault();
+  by("page").focus();
+});
 by("logout").addEventListener("click", () => act(async () => {
   await logout();
   ask();
