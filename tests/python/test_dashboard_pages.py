@@ -243,6 +243,24 @@ def test_the_log_shows_what_happens_and_only_an_admin_sees_the_audit_log(store, 
 
 
 @in_browser
+def test_the_log_goes_on_when_another_daemon_takes_over(store, tmp_path, browser):  # noqa: F811
+    state, entries = tmp_path / "state", "document.querySelector('#entries').textContent"
+    with Station(store, state) as first:
+        page = Page(browser, first.told["login"], 1024)
+        goes_to(page, "log", "log")
+        first.stop(first.start(new_source()[1])["id"])
+        until(page, f"{entries}.includes('test_one: armed')")
+        first.kill()
+        until(page, "document.querySelector('#connection').className", "lost")
+    with Station(store, state, first.port) as second:
+        until(page, f"{entries}.includes('test_one: armed')", False)
+        begun = second.start(new_source()[1], "two")
+        until(page, f"{entries}.includes('test_two: armed')")
+        second.stop(begun["id"])
+        assert errors(page) == []
+
+
+@in_browser
 def test_the_machine_is_that_of_doctor_and_plan_and_its_metrics_are_read_by_prometheus(store, tmp_path, browser):  # noqa: F811
     with Station(store, tmp_path / "state") as station:
         page = Page(browser, station.told["login"], 1024, scheme="dark")

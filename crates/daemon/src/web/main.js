@@ -19,6 +19,8 @@ let page = null;
 let newest = null;
 let stop = null;
 let hide = null;
+/** True while the daemon does not answer. */
+let away = false;
 
 /** Runs an action, and shows why it failed. */
 async function act(action) {
@@ -75,12 +77,17 @@ function enter(session) {
     told: (status) => {
       newest = status;
       connected(true);
+      if (away) page.again?.();
+      away = false;
       say(by("host"), status.host);
       say(by("to-log"), status.open_alerts ? `Log (${status.open_alerts})` : "Log");
       page.update(status);
     },
     logged: (entries) => page?.logged?.(entries),
-    lost: () => connected(false),
+    lost: () => {
+      away = true;
+      connected(false);
+    },
     refused: ask,
   });
 }
