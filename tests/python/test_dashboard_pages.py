@@ -311,6 +311,10 @@ def test_the_account_of_a_scan_shows_its_losses_and_its_streams_are_saved_as_fil
         assert saved.headers["Content-Length"] == str(len(saved.body))
         assert re.fullmatch(r'attachment; filename="test_one_\d+\.vdif"', saved.headers["Content-Disposition"])
         assert station.ask("GET", "/api/v1/scans/test_one/files/..%2f..%2fpasswd").status == 404
+        # A command of a client is a job too. It has no result, and does not succeed.
+        body = {"verb": "verify", "arguments": ["test_one"], "options": {}}
+        assert station.ask("POST", "/api/v1/commands", body, role="operator").status == 202
+        until(page, "document.querySelector('#jobs-title + ul').textContent.includes('verify test_one: ended with exit code 3')")
         is_sound(page)
 
 
