@@ -194,6 +194,14 @@ def test_a_schedule_is_checked_put_and_removed_on_its_page(store, tmp_path, brow
         page.ask("Input.dispatchKeyEvent", type="rawKeyDown", key="ArrowRight", windowsVirtualKeyCode=39)
         until(page, f"document.querySelector('#reading').textContent !== {first!r}")
         assert page.value("document.querySelectorAll('#timeline rect').length") == 4
+        # A scan that was seen while it was recorded leads to its spectrum once it is stored.
+        live_port, live_source = new_source()
+        begun = station.start(live_source, "live")
+        wire.send(frames_of_now(FRAMES), live_port)
+        row = "[...document.querySelectorAll('#day tr')].find((it) => it.textContent.startsWith('test_live'))"
+        until(page, f"{row}?.cells[5].textContent", "recording")
+        station.stop(begun["id"])
+        until(page, f"{row}?.querySelector('a')?.hash", "#stream/scan/test_live")
         is_sound(page)
         for query in ("from=2026-01-01T00:00:00Z&until=2027-01-01T00:00:00Z", "until=2000-01-01T00:00:00Z"):
             assert station.ask("GET", f"/api/v1/timeline?{query}").status == 400

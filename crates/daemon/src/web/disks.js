@@ -139,7 +139,10 @@ function draw(canvas, told, legend, { writes }) {
   canvas.setAttribute("aria-label", told.textContent);
   if (canvas.hidden || !canvas.isConnected) return;
   const colour = (at) => COLOURS[at % COLOURS.length];
-  keyed(legend, paths, (it) => it, (it) => element("span", { class: `curve-${colour(paths.indexOf(it))}` }), (node, it) => say(node, `■ ${it} `));
+  keyed(legend, paths, (it) => it, () => element("span"), (node, it) => {
+    node.className = `curve-${colour(paths.indexOf(it))}`;
+    say(node, `■ ${it} `);
+  });
   const lines = paths.map((path, at) => ({ values: writes.map((it) => (it.longest_write_ns[path] ?? 0) / 1e6), colour: colour(at) }));
   const axis = [{ place: 0, text: writes[0].scan }, { place: 1, text: writes.at(-1).scan }];
   if (palette().text) curves(canvas, { low: 0, high: Math.max(most * 1.1, 1), unit: "ms", curves: lines, axis, marker: null });

@@ -66,7 +66,7 @@ export function schedule(tools) {
     say(reading, it ? `${it.scan}: ${when(it.start)} to ${it.end.slice(11, 19)} UTC${it.target ? `, ${it.target}` : ""}: ${verdictOf(it)}` : text);
     picture.setAttribute("aria-label", `${told.scans.length} scans on ${day.value}. ${reading.textContent}`);
     const first = Math.max(0, Math.min(told.scans.findIndex((scan) => Date.parse(scan.end) > clock - 3_600_000), told.scans.length - LISTED));
-    keyed(scans, told.scans.slice(first, first + LISTED), (scan) => `${scan.scan}/${scan.start}`, scanRow, fillScan);
+    keyed(scans, told.scans.slice(first, first + LISTED), (scan) => `${scan.scan}/${scan.start}/${scan.moment}`, scanRow, fillScan);
     keyed(needs, told.outlooks, (it) => it.schedule, () => needRow(), fillNeed);
   };
   const load = async () => {
