@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -172,6 +173,40 @@ def test_events_serve_asyncio(served):
                     return phases
 
     assert asyncio.run(asyncio.wait_for(session(), PATIENCE))[-1] == "ended"
+
+
+def test_many_feeds_leave_the_threads_of_the_event_loop_to_others():
+    from fullbore_package._feed import Feed
+
+    class Quiet(Feed):
+        def __init__(self):
+            self.over = threading.Event()
+
+        def receive(self):
+            self.over.wait()
+
+        def close(self):
+            # As a connection whose other end does not answer.
+            if not self.over.is_set():
+                time.sleep(0.2)
+            self.over.set()
+
+    async def follow():
+        feeds = [Quiet() for _ in range(40)]
+        waits = [asyncio.ensure_future(feed.__anext__()) for feed in feeds]
+        await asyncio.sleep(0.05)
+        assert await asyncio.wait_for(asyncio.to_thread(lambda: 7), PATIENCE / 4) == 7
+        waits[0].cancel()
+        begun = time.monotonic()
+        await asyncio.sleep(0.01)
+        assert time.monotonic() - begun < 0.19 and not feeds[0].over.is_set()
+        for feed in feeds[1:]:
+            feed.over.set()
+        results = await asyncio.gather(*waits, return_exceptions=True)
+        assert isinstance(results[0], asyncio.CancelledError) and feeds[0].over.is_set()
+        assert all(isinstance(it, StopAsyncIteration) for it in results[1:])
+
+    asyncio.run(follow())
 
 
 def test_a_schedule_is_started_and_cancelled(served):
