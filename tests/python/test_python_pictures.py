@@ -70,8 +70,9 @@ def test_products_are_the_spectra_of_numpy(noisy):
     assert series.power.shape == (2, len(series.seconds)) and series.to_xarray().dims == ("line", "time")
     cross = stream.cross(0, "0:1", channels=N)
     assert cross.coherence.shape == (1, N) and np.all(abs(cross.phase) <= 180)
-    with pytest.raises(AttributeError, match="no coherence"):
-        spectrum.coherence
+    for told, name in [(spectrum, "coherence"), (spectrum, "levels"), (spectrum, "seconds"), (histogram, "frequency")]:
+        with pytest.raises(AttributeError, match=f"no {name}"):
+            getattr(told, name)
     with pytest.raises(fb.CommandError, match="channels") as raised:
         stream.spectrum(channels=7)
     assert raised.value.code == 2
@@ -167,6 +168,9 @@ def test_commands_are_called_and_tell_their_results(tmp_path):
     played = fb.play("s_a", f"udp://127.0.0.1:{port}", store=store, gentle=True)
     assert played["frames"] == 200
     planned = fb.plan(example="station")
+    before = os.listdir("/proc/self/fd")
+    ended = fb.Command("plan", example="station")
+    assert ended.wait() == ended.wait() == planned and os.listdir("/proc/self/fd") == before
     assert planned["verdict"] in ("fits", "fits-with-warnings", "not-known", "does-not-fit") and planned["findings"]
     with pytest.raises(fb.CommandError, match="nowhere") as raised:
         fb.play("nowhere", f"udp://127.0.0.1:{port}", store=[store])
