@@ -149,7 +149,13 @@ def test_fsspec_sees_streams_as_files(noisy):
     with fsspec.open(path) as file:
         file.seek(5000)
         assert file.read(70_000) == whole[5000:75_000]
-    assert files.cat_file(path, 100, 200) == whole[100:200] and not files.exists(path + "y")
+    assert files.cat_file(path, 100, 200) == whole[100:200] and files.cat_file(path, -100) == whole[-100:]
+    assert files.ls(path, detail=False) == [path.removeprefix("fullbore://")]
+    for absent in (path + "y", f"{store}/no", f"{store}/no/x"):
+        assert not files.exists(absent) and not files.isdir(absent) and not files.isfile(absent)
+        for look in (files.info, files.ls, files.open):
+            with pytest.raises(FileNotFoundError):
+                look(absent)
     with pytest.raises(OSError, match="only read"):
         files.open(path, "wb")
 
