@@ -169,7 +169,10 @@ def test_commands_are_called_and_tell_their_results(tmp_path):
                      buffer="64MiB") as recorder:  # fmt: skip
         sent = fb.generate(f"udp://127.0.0.1:{port}", fps=1000, frame=1032, frames=200, progress=told.append)
         assert sent["datagrams"] == 200 and told[-1] == sent
-        time.sleep(0.3)
+        end = time.monotonic() + PATIENCE
+        while not recorder.progress or sum(stream["frames"] for stream in recorder.progress["streams"]) < 200:
+            assert time.monotonic() < end, recorder.progress
+            time.sleep(0.02)
     assert recorder.sealed[0]["accounts"][0]["terms"]["written"] == 200
     played = fb.play("s_a", f"udp://127.0.0.1:{port}", store=store, gentle=True)
     assert played["frames"] == 200

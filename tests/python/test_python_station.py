@@ -73,21 +73,27 @@ def test_refusals_are_errors_with_the_advice_of_the_station(served, tmp_path):
     for refused, status in [
         (lambda: viewer.record(vdif(free_port()), scan="a", **options()), 403),
         (lambda: fb.Station(str(station.address)).status, 401),
-        (lambda: station.scan("../x"), 404),
+        (lambda: station.scan("../x"), 400),
+        (lambda: station.scan("test_none"), 404),
         (lambda: station.record("udp://:1?format=vdif&frame=x", scan="a", **options()), 422),
-        (lambda: station.record(vdif(free_port()), scan="a", **options(colour="red")), 400),
+        (lambda: station.record(vdif(free_port()), scan="a", **options(colour="red")), 422),
         (lambda: next(station.events(hz=99)), 400),
-        (lambda: next(station.recording("x").spectra("a")), 404),
+        (lambda: station.recording("x"), 400),
+        (lambda: station.recording("01990000-0000-7000-8000-000000000000"), 404),
     ]:
         with pytest.raises(fb.StationError) as raised:
             refused()
-        assert raised.value.status in (status, 400, 422), (raised.value, raised.value.status)
+        assert raised.value.status == status, (raised.value, raised.value.status)
     with pytest.raises(fb.StationError, match="no answer") as raised:
         fb.Station(f"http://127.0.0.1:{free_port()}").status
     assert "fullbore serve" in raised.value.hint and raised.value.status is None
     for wrong in ("http://host/path", "ftp://host", "http://"):
         with pytest.raises(ValueError, match="http://HOST:PORT"):
             fb.Station(wrong)
+    with pytest.raises(FileNotFoundError, match="the certificate cannot be used.*nowhere.pem"):
+        fb.Station("https://127.0.0.1:1", certificate=tmp_path / "nowhere.pem")
+    with pytest.raises(ValueError, match="begins with https"):
+        fb.Station("http://127.0.0.1:1", certificate=tmp_path / "nowhere.pem")
 
 
 def test_a_socket_of_the_host_needs_no_token(store, tmp_path):
@@ -173,6 +179,54 @@ def test_events_serve_asyncio(served):
                     return phases
 
     assert asyncio.run(asyncio.wait_for(session(), PATIENCE))[-1] == "ended"
+
+
+def test_a_connection_that_is_lost_is_not_an_end(served, monkeypatch):
+    running, station = served
+    # A proxy of the environment is not for a station.
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+        monkeypatch.delenv("no_proxy", raising=False)
+    port = free_port()
+    recording = station.record(vdif(port), scan="one", **options())
+    states, spectra, ends = station.events(), recording.spectra(str(port)), []
+    next(states)
+
+    def follow(feed):
+        try:
+            for _ in feed:
+                pass
+            ends.append("end")
+        except fb.StationError as error:
+            ends.append(str(error))
+
+    readers = [threading.Thread(target=follow, args=(feed,)) for feed in (states, spectra)]
+    for reader in readers:
+        reader.start()
+    end = time.monotonic() + PATIENCE
+    while spectra.stream is None:
+        assert time.monotonic() < end and not ends, ends
+        wire.send(wire.run_of_frames(100), port)
+        time.sleep(0.05)
+    running.kill()
+    for reader in readers:
+        reader.join(PATIENCE)
+    assert len(ends) == 2 and all("the connection was lost" in it for it in ends), ends
+    running.errors.close()
+    running.__enter__()
+
+
+def test_what_has_ended_holds_no_descriptor(served):
+    _, station = served
+    opened = lambda: len(os.listdir("/proc/self/fd"))
+    before, feeds = opened(), [station.events() for _ in range(5)]
+    for feed in feeds:
+        next(feed)
+        feed.close()
+    feeds += [station.events(hz=99), station.recording(station.record(vdif(free_port()), scan="a", **options()).id).spectra("a", channel=-1)]
+    for feed in feeds[5:]:
+        assert error_of(feed).status == 400
+    assert opened() == before
 
 
 def test_many_feeds_leave_the_threads_of_the_event_loop_to_others():
