@@ -171,6 +171,7 @@ class Events(Feed[Any]):
         self._socket: Optional[socket.socket] = None
         self._response: Optional[http.client.HTTPResponse] = None
         self._closed = False
+        self._held = b""
 
     def receive(self) -> Optional[Any]:
         """Waits for the next state. `None` at the end."""
@@ -196,10 +197,16 @@ class Events(Feed[Any]):
             if self._closed:
                 return ""
             response = self._connect()
-        line = response.readline(MOST_BYTES)
-        if len(line) == MOST_BYTES:
-            raise ValueError(f"an event is longer than {MOST_BYTES >> 20} MiB")
-        return line.decode("utf-8", "replace").replace("\r\n", "\n")
+        # `readline` would not tell a connection that is lost from the last chunk.
+        while b"\n" not in self._held:
+            more = response.read1(1 << 16)
+            if not more:
+                return ""
+            self._held += more
+            if len(self._held) > MOST_BYTES:
+                raise ValueError(f"an event is longer than {MOST_BYTES >> 20} MiB")
+        line, _, self._held = self._held.partition(b"\n")
+        return line.decode("utf-8", "replace").rstrip("\r") + "\n"
 
     def _connect(self) -> http.client.HTTPResponse:
         connection = self._address.connection(SILENCE)
