@@ -58,6 +58,10 @@ def _of_text(value: str) -> int:
         zone = int(sign + "1") * (int(hours) * 60 + int(minutes or 0)) * 60_000_000_000
     elif text.endswith(("Z", "z")):
         text = text[:-1]
+    # A leap second, which Unix time counts as the second after it.
+    leap = re.fullmatch(r"(.*:\d\d:)60(\.\d+)?", text)
+    if leap:
+        text, zone = f"{leap[1]}59{leap[2] or ''}", zone - 1_000_000_000
     # With more digits numpy counts picoseconds, which 64 bits do not hold, and gives another year without an error.
     text = re.sub(r"(\.\d{9})\d+$", r"\1", text)
     try:
