@@ -1,7 +1,7 @@
 // The page Disks: members, drives and their health, how long writes took, benchmarks, and work that loads a disk.
 
 import { call } from "./api.js";
-import { bytes, element, keyed, rate, say } from "./dom.js";
+import { bytes, element, keyed, rate, say, when } from "./dom.js";
 import { findings, row, section, table } from "./findings.js";
 import { jobList } from "./jobs.js";
 import { curves, palette } from "./plot.js";
@@ -75,7 +75,7 @@ export function disks(tools) {
     keyed(members, seen.members, (it) => it.path, memberRow, fillMember);
     keyed(drives, seen.drives, (it) => it.name, () => row(7), fillDrive);
     keyed(benchmarks, seen.benchmarks, (it) => it.id, () => row(5), fillBenchmark);
-    say(looked, `Looked at ${seen.time.slice(0, 19).replace("T", " ")} UTC.`);
+    say(looked, `Looked at ${when(seen.time)} UTC.`);
     draw(canvas, told, legend, seen);
   };
   const load = async () => {

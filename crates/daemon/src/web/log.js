@@ -1,7 +1,7 @@
 // The page Log: alerts that last and their history, the log of the station, and for admins the audit log.
 
 import { call } from "./api.js";
-import { element, keyed, say } from "./dom.js";
+import { element, keyed, say, when } from "./dom.js";
 import { row, section, table } from "./findings.js";
 
 const PAGE = 100;
@@ -10,8 +10,6 @@ const CLASSES = { error: "lost", warning: "silent", info: "" };
 
 /** The most entries on the page. */
 const SHOWN = 1000;
-
-const when = (text) => text.slice(0, 19).replace("T", " ");
 
 /** The page. */
 export function log(tools) {

@@ -1,7 +1,7 @@
 // The page Schedule: the day as a timeline of scans, what the schedules need, and how one is checked, put and removed.
 
 import { call } from "./api.js";
-import { bytes, count, element, keyed, rate, say, time } from "./dom.js";
+import { bytes, count, element, keyed, rate, say, svg, time, when } from "./dom.js";
 import { row, section, table } from "./findings.js";
 
 /** Time between two requests, in milliseconds. */
@@ -13,15 +13,6 @@ const DAY = 86_400_000;
 const LISTED = 200;
 
 const WORDS = { stored: "stored", recording: "recording", ahead: "ahead", missed: "MISSED", cancelled: "cancelled" };
-
-const svg = (name, attributes, ...children) => {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children);
-  return made;
-};
-
-const when = (text) => text.slice(0, 19).replace("T", " ");
 
 const bad = (it) => it.moment === "missed" || it.complete === false || Boolean(it.problem);
 
