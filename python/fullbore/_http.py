@@ -64,7 +64,7 @@ class Address:
                 self.tls = trusting(certificate)
         elif parts.scheme in ("", "unix"):
             self.unix = text.removeprefix("unix:").removeprefix("//") if parts.scheme else text
-        else:
+        if not self.unix and parts.scheme not in ("http", "https"):
             raise ValueError(f"`{text}` is not the address of a station: write http://HOST:PORT, or the path of its socket")
         if certificate is not None and self.tls is None:
             raise ValueError(f"a certificate is for an address that begins with https://, and not for `{text}`")

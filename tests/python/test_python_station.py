@@ -87,7 +87,7 @@ def test_refusals_are_errors_with_the_advice_of_the_station(served, tmp_path):
     with pytest.raises(fb.StationError, match="no answer") as raised:
         fb.Station(f"http://127.0.0.1:{free_port()}").status
     assert "fullbore serve" in raised.value.hint and raised.value.status is None
-    for wrong in ("http://host/path", "ftp://host", "http://"):
+    for wrong in ("http://host/path", "ftp://host", "http://", "unix:", ""):
         with pytest.raises(ValueError, match="http://HOST:PORT"):
             fb.Station(wrong)
     with pytest.raises(FileNotFoundError, match="the certificate cannot be used.*nowhere.pem"):
