@@ -63,6 +63,7 @@ class Command:
             start_new_session=True,
         )  # fmt: skip
         self._last: Any = None
+        self._told: list[str] = []
 
     @property
     def running(self) -> bool:
@@ -106,8 +107,9 @@ class Command:
         except BaseException:
             self._end()
             raise
+        lines = self._complaints()
         if self.code not in DONE or self._last is None:
-            raise self._error()
+            raise self._error(lines)
         return self._last
 
     def _end(self) -> None:
@@ -118,10 +120,17 @@ class Command:
                 pass
             self._process.stdout.close()
         self._process.wait()
+        self._complaints()
 
-    def _error(self) -> CommandError:
-        self._errors.seek(0)
-        lines = self._errors.read(1 << 20).decode("utf-8", "replace").splitlines()
+    def _complaints(self) -> list[str]:
+        """What it wrote to standard error until its end."""
+        if not self._errors.closed:
+            self._errors.seek(0)
+            self._told = self._errors.read(1 << 20).decode("utf-8", "replace").splitlines()
+            self._errors.close()
+        return self._told
+
+    def _error(self, lines: list[str]) -> CommandError:
         for line in reversed(lines):
             try:
                 told = json.loads(line)

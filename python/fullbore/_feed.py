@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Generic, Optional, TypeVar
 
@@ -16,6 +17,9 @@ class Feed(ABC, Iterator[T], AsyncIterator[T], Generic[T]):
 
     `close()`, or leaving its `with` block, ends the connection; another thread that waits then sees the end.
     """
+
+    # A wait can last for long. The threads of the event loop are few, and for work that ends soon.
+    _waiting: Optional[ThreadPoolExecutor] = None
 
     @abstractmethod
     def receive(self) -> Optional[T]:
@@ -38,12 +42,16 @@ class Feed(ABC, Iterator[T], AsyncIterator[T], Generic[T]):
         return self
 
     async def __anext__(self) -> T:
+        if self._waiting is None:
+            self._waiting = ThreadPoolExecutor(1, "fullbore-feed")
         try:
-            received = await asyncio.to_thread(self.receive)
+            received = await asyncio.get_running_loop().run_in_executor(self._waiting, self.receive)
         except asyncio.CancelledError:
-            self.close()
+            # A connection may take a while to end, in which the event loop goes on.
+            await asyncio.shield(asyncio.to_thread(self.close))
             raise
         if received is None:
+            self._waiting = None
             raise StopAsyncIteration
         return received
 

@@ -41,10 +41,9 @@ class StreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
             found = [self._told(f"{place}/{name}", stream) for name, stream in scan.items()]
         except _native.NotFoundError:
             try:
-                names = list(open_store(place))
-            except _native.Error:
-                return [self.info(path)] if detail else [place]
-            found = [{"name": f"{place}/{name}", "size": 0, "type": "directory"} for name in names]
+                found = [self._directory(f"{place}/{name}") for name in self._scans(place)]
+            except FileNotFoundError:
+                found = [self.info(path)]
         return found if detail else [told["name"] for told in found]
 
     def info(self, path: str, **_: Any) -> Any:
@@ -56,14 +55,29 @@ class StreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
             try:
                 open_scan(place)
             except _native.NotFoundError:
-                if not list(open_store(place)):
-                    raise FileNotFoundError(path) from None
-            return {"name": place, "size": 0, "type": "directory"}
+                self._scans(place)
+            return self._directory(place)
 
     def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
         if mode != "rb":
             raise OSError("a recording is only read")
-        return self._stream(path).as_file()
+        stream = self._stream(path)
+        file = stream.as_file()
+        # Ranges that count from the end need it.
+        setattr(file, "size", stream.nbytes)
+        return file
+
+    @staticmethod
+    def _scans(place: str) -> list[str]:
+        """The scans of a store."""
+        try:
+            return list(open_store(place))
+        except _native.NotFoundError as error:
+            raise FileNotFoundError(place) from error
+
+    @staticmethod
+    def _directory(name: str) -> dict[str, Any]:
+        return {"name": name, "size": 0, "type": "directory"}
 
     @staticmethod
     def _told(name: str, stream: Stream) -> dict[str, Any]:

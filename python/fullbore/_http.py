@@ -20,6 +20,8 @@ PATIENCE = 120.0
 # Seconds within which events come: a station that has none sends a comment every 15 seconds.
 SILENCE = 60.0
 
+ADVICE = "does `fullbore serve` run there?"
+
 Path = Union[str, "os.PathLike[str]"]
 
 
@@ -59,12 +61,13 @@ class Address:
             self.host = parts.hostname
             self.port = parts.port or (443 if parts.scheme == "https" else 80)
             if parts.scheme == "https":
-                file = None if certificate is None else os.fspath(certificate)
-                self.tls = ssl.create_default_context(cafile=file)
+                self.tls = trusting(certificate)
         elif parts.scheme in ("", "unix"):
             self.unix = text.removeprefix("unix:").removeprefix("//") if parts.scheme else text
-        else:
+        if not self.unix and parts.scheme not in ("http", "https"):
             raise ValueError(f"`{text}` is not the address of a station: write http://HOST:PORT, or the path of its socket")
+        if certificate is not None and self.tls is None:
+            raise ValueError(f"a certificate is for an address that begins with https://, and not for `{text}`")
         self.token = token.strip() if isinstance(token, str) else None
         if token is not None and not isinstance(token, str):
             with open(token, encoding="utf-8") as file_of_token:
@@ -130,8 +133,15 @@ def path_of(*parts: str, **query: Any) -> str:
 
 
 def unreachable(address: Address, error: BaseException) -> StationError:
-    """The error of a station that gives no answer."""
-    return StationError(f"{address}: no answer: {error or type(error).__name__}", None, "does `fullbore serve` run there?")
+    """The error of a station that gives no answer, or not all of it."""
+    if isinstance(error, http.client.IncompleteRead):
+        return lost(address)
+    return StationError(f"{address}: no answer: {str(error) or type(error).__name__}", None, ADVICE)
+
+
+def lost(address: Address) -> StationError:
+    """The error of a connection that ended before the station ended it."""
+    return StationError(f"{address}: the connection was lost", None, ADVICE)
 
 
 def refusal(status: int, body: bytes) -> StationError:
@@ -143,6 +153,15 @@ def refusal(status: int, body: bytes) -> StationError:
         return StationError(f"the station answered {status} {http.client.responses.get(status, '')}".strip(), status)
 
 
+def trusting(certificate: Optional[Path]) -> ssl.SSLContext:
+    """Trust in a certificate, or without one in the authorities of this host."""
+    file = None if certificate is None else os.fspath(certificate)
+    try:
+        return ssl.create_default_context(cafile=file)
+    except OSError as error:
+        raise type(error)(error.errno, f"the certificate cannot be used: {error.strerror}", file) from error
+
+
 class Events(Feed[Any]):
     """The states of a station as they change: the documents that `Station.status` returns."""
 
@@ -152,6 +171,7 @@ class Events(Feed[Any]):
         self._socket: Optional[socket.socket] = None
         self._response: Optional[http.client.HTTPResponse] = None
         self._closed = False
+        self._held = b""
 
     def receive(self) -> Optional[Any]:
         """Waits for the next state. `None` at the end."""
@@ -172,23 +192,42 @@ class Events(Feed[Any]):
         return None
 
     def _line(self) -> str:
-        if self._response is None:
-            connection = self._address.connection(SILENCE)
-            self._response = self._address.send(connection, "GET", self._path)
-            self._socket = connection.sock
+        response = self._response
+        if response is None:
             if self._closed:
-                self.close()
-        line = self._response.readline(MOST_BYTES)
-        if len(line) == MOST_BYTES:
-            raise ValueError(f"an event is longer than {MOST_BYTES >> 20} MiB")
-        return line.decode("utf-8", "replace").replace("\r\n", "\n")
+                return ""
+            response = self._connect()
+        # `readline` would not tell a connection that is lost from the last chunk.
+        while b"\n" not in self._held:
+            more = response.read1(1 << 16)
+            if not more:
+                return ""
+            self._held += more
+            if len(self._held) > MOST_BYTES:
+                raise ValueError(f"an event is longer than {MOST_BYTES >> 20} MiB")
+        line, _, self._held = self._held.partition(b"\n")
+        return line.decode("utf-8", "replace").rstrip("\r") + "\n"
+
+    def _connect(self) -> http.client.HTTPResponse:
+        connection = self._address.connection(SILENCE)
+        try:
+            response = self._address.send(connection, "GET", self._path)
+        except BaseException:
+            connection.close()
+            raise
+        self._response, self._socket = response, connection.sock
+        if self._closed:
+            # Another thread has closed it meanwhile.
+            self.close()
+        return response
 
     def close(self) -> None:
         """Ends the connection."""
         self._closed = True
-        if self._socket is not None:
+        connected, self._socket, self._response = self._socket, None, None
+        if connected is not None:
             try:
-                self._socket.shutdown(socket.SHUT_RDWR)
+                connected.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass  # the station ended it before
-            self._socket = None
+            connected.close()

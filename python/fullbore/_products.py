@@ -31,17 +31,17 @@ class Product:
     @property
     def frequency(self) -> NDArray[np.float64]:
         """The frequency of each spectral channel in hertz; in cycles per sample if the sample rate is not known."""
-        return np.asarray(self.document["frequency"], dtype=np.float64)
+        return self._axis("frequency")
 
     @property
     def seconds(self) -> NDArray[np.float64]:
         """The begin of each row, in seconds after the first sample."""
-        return np.asarray(self.document["seconds"], dtype=np.float64)
+        return self._axis("seconds")
 
     @property
     def levels(self) -> NDArray[np.float64]:
         """The levels of a histogram."""
-        return np.asarray(self.document["levels"], dtype=np.float64)
+        return self._axis("levels")
 
     @property
     def power(self) -> NDArray[np.float64]:
@@ -77,6 +77,11 @@ class Product:
     def coherence(self) -> NDArray[np.float64]:
         """The coherence of two lines, 0 to 1."""
         return self._array("coherence")
+
+    def _axis(self, key: str) -> NDArray[np.float64]:
+        if key not in self.document:
+            raise AttributeError(f"a {self.kind} has no {key}")
+        return np.asarray(self.document[key], dtype=np.float64)
 
     def _array(self, key: str) -> NDArray[np.float64]:
         if key not in self.document["lines"][0]:

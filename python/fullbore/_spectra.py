@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import struct
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,11 +16,13 @@ from numpy.typing import NDArray
 from . import _plots
 from ._extras import extra
 from ._feed import Feed
-from ._http import Address, StationError, refusal, unreachable
+from ._http import Address, StationError, lost, refusal, unreachable
 from ._time import datetime64
 
 HEAD = struct.Struct("<4sIqddffffIIHHHH")
 MOST_BYTES = 64 << 10
+# Seconds within which a station takes a connection.
+CONNECT = 10.0
 
 
 @dataclass(frozen=True)
@@ -116,14 +119,15 @@ class Spectra(Feed[Spectrum]):
             return None
         except exceptions.InvalidStatus as error:
             raise refusal(error.response.status_code, bytes(error.response.body or b"")) from None
-        except exceptions.ConnectionClosed:
+        except exceptions.ConnectionClosedOK:
             self.close()
             return None
         except (OSError, ValueError, exceptions.WebSocketException) as error:
             if self._closed:
                 return None
             self.close()
-            raise unreachable(self._address, error) from error
+            is_lost = isinstance(error, exceptions.ConnectionClosed)
+            raise (lost(self._address) if is_lost else unreachable(self._address, error)) from error
 
     def _connect(self) -> Any:
         client = extra("websockets.sync.client")
@@ -134,7 +138,10 @@ class Spectra(Feed[Spectrum]):
         uri = str(self._address).replace("http", "ws", 1) + self._path
         if self._address.tls is not None:
             options["ssl"] = self._address.tls
-        return self._open.enter_context(client.connect(uri, **options))
+        # A proxy of the environment is not for a station. Without the socket, websockets would take it.
+        near = socket.create_connection((self._address.host, self._address.port), CONNECT)
+        near.settimeout(None)
+        return self._open.enter_context(client.connect(uri, sock=near, **options))
 
     def _take(self, told: Any) -> None:
         if told["event"] == "stream":

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 def accounts(told: dict[str, Any]) -> Any:
-    """A row for each stream with the terms of its account, its edges and its verdict, as a `DataFrame` of pandas."""
+    """A row for each stream, as a `DataFrame` of pandas: the terms of its account, its verdict, and the arrivals of its first
+    and its last frame by the clock of the host."""
     pandas = extra("pandas")
     rows = {}
     for name, account in told.items():

@@ -52,12 +52,18 @@ def unix_ns(value: Any) -> int:
 
 def _of_text(value: str) -> int:
     text, zone = value.strip(), 0
-    shifted = re.fullmatch(r"(.*T.*)([+-])(\d\d):?(\d\d)", text)
+    shifted = re.fullmatch(r"(.*[T ].*)([+-])(\d\d)(?::?(\d\d))?", text)
     if shifted:
         text, sign, hours, minutes = shifted.groups()
-        zone = int(sign + "1") * (int(hours) * 60 + int(minutes)) * 60_000_000_000
+        zone = int(sign + "1") * (int(hours) * 60 + int(minutes or 0)) * 60_000_000_000
     elif text.endswith(("Z", "z")):
         text = text[:-1]
+    # A leap second, which Unix time counts as the second after it.
+    leap = re.fullmatch(r"(.*:\d\d:)60(\.\d+)?", text)
+    if leap:
+        text, zone = f"{leap[1]}59{leap[2] or ''}", zone - 1_000_000_000
+    # With more digits numpy counts picoseconds, which 64 bits do not hold, and gives another year without an error.
+    text = re.sub(r"(\.\d{9})\d+$", r"\1", text)
     try:
         return _inside(_of_datetime64(np.datetime64(text)) - zone)
     except ValueError:

@@ -15,8 +15,9 @@ FRAMES = 900
 
 # Controls without a name that a screen reader could say, and cells of a table without a heading.
 NAMELESS = """
-[...document.querySelectorAll('button, input, a, meter, section, dialog')].filter((it) => {
-  const named = it.getAttribute('aria-label') || it.textContent.trim() || it.labels?.[0]?.textContent.trim();
+[...document.querySelectorAll('button, input, select, textarea, canvas, svg[role], a, meter, section, dialog')].filter((it) => {
+  const text = it.matches('select, textarea') ? '' : it.textContent.trim();
+  const named = it.getAttribute('aria-label') || text || it.labels?.[0]?.textContent.trim();
   const by = it.getAttribute('aria-labelledby');
   return !(named || (by && document.getElementById(by)?.textContent.trim())) && it.id !== 'confirm-yes';
 }).map((it) => it.outerHTML.slice(0, 100))

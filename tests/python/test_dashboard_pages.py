@@ -126,6 +126,20 @@ def test_a_lost_chunk_is_rebuilt_as_a_job(stores, tmp_path, browser):  # noqa: F
     assert ask("verify", "test_one", "--store", store)["good"]
 
 
+# Makes what the page does every 5 s a thing of moments, and counts how often it reads the day.
+HASTE = """
+(() => {
+  const [later, ask] = [setTimeout, fetch];
+  window.reads = 0;
+  window.setTimeout = (act, after) => later(act, after === 5000 ? 100 : after);
+  window.fetch = (path, ...rest) => {
+    if (path.startsWith('/api/v1/timeline')) window.reads += 1;
+    return ask(path, ...rest);
+  };
+})()
+"""
+
+
 def csv(*scans):
     """A schedule of scans that begin so many seconds from now."""
     now = datetime.now(timezone.utc)
@@ -139,6 +153,7 @@ def test_a_schedule_is_checked_put_and_removed_on_its_page(store, tmp_path, brow
     with Station(store, tmp_path / "state") as station:
         recorded(station, "zero")
         page = Page(browser, station.told["login"], 1024)
+        page.value(HASTE)
         goes_to(page, "schedule", "day")
         until(page, "document.querySelectorAll('#day tr').length", 1)
         # The rate is that of the scan before, and 200 scans of 29 days each fill the disk.
@@ -165,6 +180,10 @@ def test_a_schedule_is_checked_put_and_removed_on_its_page(store, tmp_path, brow
         assert states.pop("test_one") in ("ahead", "recording")
         assert states == {"test_zero": "stored", "test_old": "missed", "test_far": "ahead"}
         until(page, "document.querySelectorAll('#day tr').length", 4)
+        # The page goes on reading the day, also after another one was chosen.
+        page.value("document.querySelector('[name=day]').dispatchEvent(new Event('change'))")
+        reads = page.value("reads")
+        until(page, f"reads > {reads + 2}")
         verdicts = {row[0]: row[6] for row in shown(page, "#day")}
         assert verdicts["test_zero"] == entry["headline"] and verdicts["test_old"] == "MISSED"
         # By keyboard: from scan to scan.
@@ -175,6 +194,14 @@ def test_a_schedule_is_checked_put_and_removed_on_its_page(store, tmp_path, brow
         page.ask("Input.dispatchKeyEvent", type="rawKeyDown", key="ArrowRight", windowsVirtualKeyCode=39)
         until(page, f"document.querySelector('#reading').textContent !== {first!r}")
         assert page.value("document.querySelectorAll('#timeline rect').length") == 4
+        # A scan that was seen while it was recorded leads to its spectrum once it is stored.
+        live_port, live_source = new_source()
+        begun = station.start(live_source, "live")
+        wire.send(frames_of_now(FRAMES), live_port)
+        row = "[...document.querySelectorAll('#day tr')].find((it) => it.textContent.startsWith('test_live'))"
+        until(page, f"{row}?.cells[5].textContent", "recording")
+        station.stop(begun["id"])
+        until(page, f"{row}?.querySelector('a')?.hash", "#stream/scan/test_live")
         is_sound(page)
         for query in ("from=2026-01-01T00:00:00Z&until=2027-01-01T00:00:00Z", "until=2000-01-01T00:00:00Z"):
             assert station.ask("GET", f"/api/v1/timeline?{query}").status == 400
@@ -221,6 +248,24 @@ def test_the_log_shows_what_happens_and_only_an_admin_sees_the_audit_log(store, 
         clicks(page, "main button")
         until(page, "document.querySelector('#entries')?.textContent.includes('frames lost')")
         assert page.value("document.querySelector('#audit-title')") is None
+
+
+@in_browser
+def test_the_log_goes_on_when_another_daemon_takes_over(store, tmp_path, browser):  # noqa: F811
+    state, entries = tmp_path / "state", "document.querySelector('#entries').textContent"
+    with Station(store, state) as first:
+        page = Page(browser, first.told["login"], 1024)
+        goes_to(page, "log", "log")
+        first.stop(first.start(new_source()[1])["id"])
+        until(page, f"{entries}.includes('test_one: armed')")
+        first.kill()
+        until(page, "document.querySelector('#connection').className", "lost")
+    with Station(store, state, first.port) as second:
+        until(page, f"{entries}.includes('test_one: armed')", False)
+        begun = second.start(new_source()[1], "two")
+        until(page, f"{entries}.includes('test_two: armed')")
+        second.stop(begun["id"])
+        assert errors(page) == []
 
 
 @in_browser
@@ -274,7 +319,30 @@ def test_the_account_of_a_scan_shows_its_losses_and_its_streams_are_saved_as_fil
         assert saved.headers["Content-Length"] == str(len(saved.body))
         assert re.fullmatch(r'attachment; filename="test_one_\d+\.vdif"', saved.headers["Content-Disposition"])
         assert station.ask("GET", "/api/v1/scans/test_one/files/..%2f..%2fpasswd").status == 404
+        # A command of a client is a job too. It has no result, and does not succeed.
+        body = {"verb": "verify", "arguments": ["test_one"], "options": {}}
+        assert station.ask("POST", "/api/v1/commands", body, role="operator").status == 202
+        until(page, "document.querySelector('#jobs-title + ul').textContent.includes('verify test_one: ended with exit code 3')")
         is_sound(page)
+
+
+@in_browser
+def test_items_that_are_alike_have_a_row_each_and_pages_have_a_place_for_the_keyboard(store, tmp_path, browser):  # noqa: F811
+    with Station(store, tmp_path / "state") as station:
+        page = Page(browser, station.told["login"], 1024)
+        page.value("import('/dom.js').then((it) => { window.dom = it; })")
+        until(page, "'dom' in window")
+        page.value("window.list = dom.element('ul')")
+        for texts in (["a", "b", "a"], ["a", "b", "a"], ["a", "a", "b"], ["b", "a"]):
+            page.value(f"dom.keyed(list, {texts}, (it) => it, () => dom.element('li'), dom.say)")
+            assert page.value("[...list.children].map((it) => it.textContent)") == texts
+        # The link over the navigation leads to the content of the same page.
+        goes_to(page, "disks", "disks")
+        page.value("document.querySelector('.skip').click()")
+        assert page.value("[location.hash, document.activeElement.id]") == ["#disks", "page"]
+        page.value("location.hash = '#constructor'")
+        until(page, "document.querySelector('.state') !== null")
+        assert errors(page) == []
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from datetime import datetime, timedelta, timezone
 from fractions import Fraction
 
@@ -295,6 +296,10 @@ def test_times_are_what_they_name():
     ):  # fmt: skip
         assert unix_ns(same) == noon, same
     assert unix_ns(pandas.Timestamp(noon + 7)) == noon + 7
+    assert unix_ns("2026-11-27T12:00:00.0000000019") == unix_ns("2026-11-27T12:00:00.000000001999Z") == noon + 1
+    assert unix_ns("2016-12-31T23:59:60.5Z") == unix_ns("2017-01-01T01:00:00.5+01:00")
+    with warnings.catch_warnings(action="error"):
+        assert unix_ns("2026-11-27 13:00:00+01") == unix_ns("2026-11-27 11:30:00-00:30") == noon
     assert unix_ns("9999-01-01") == -unix_ns("0001-01-01") == unix_ns(datetime(9999, 1, 1)) == 2**63 - 1
     for wrong in ("NaT", "noon", np.datetime64("NaT")):
         with pytest.raises(ValueError, match="not a time"):

@@ -70,8 +70,9 @@ def test_products_are_the_spectra_of_numpy(noisy):
     assert series.power.shape == (2, len(series.seconds)) and series.to_xarray().dims == ("line", "time")
     cross = stream.cross(0, "0:1", channels=N)
     assert cross.coherence.shape == (1, N) and np.all(abs(cross.phase) <= 180)
-    with pytest.raises(AttributeError, match="no coherence"):
-        spectrum.coherence
+    for told, name in [(spectrum, "coherence"), (spectrum, "levels"), (spectrum, "seconds"), (histogram, "frequency")]:
+        with pytest.raises(AttributeError, match=f"no {name}"):
+            getattr(told, name)
     with pytest.raises(fb.CommandError, match="channels") as raised:
         stream.spectrum(channels=7)
     assert raised.value.code == 2
@@ -148,7 +149,13 @@ def test_fsspec_sees_streams_as_files(noisy):
     with fsspec.open(path) as file:
         file.seek(5000)
         assert file.read(70_000) == whole[5000:75_000]
-    assert files.cat_file(path, 100, 200) == whole[100:200] and not files.exists(path + "y")
+    assert files.cat_file(path, 100, 200) == whole[100:200] and files.cat_file(path, -100) == whole[-100:]
+    assert files.ls(path, detail=False) == [path.removeprefix("fullbore://")]
+    for absent in (path + "y", f"{store}/no", f"{store}/no/x"):
+        assert not files.exists(absent) and not files.isdir(absent) and not files.isfile(absent)
+        for look in (files.info, files.ls, files.open):
+            with pytest.raises(FileNotFoundError):
+                look(absent)
     with pytest.raises(OSError, match="only read"):
         files.open(path, "wb")
 
@@ -162,11 +169,17 @@ def test_commands_are_called_and_tell_their_results(tmp_path):
                      buffer="64MiB") as recorder:  # fmt: skip
         sent = fb.generate(f"udp://127.0.0.1:{port}", fps=1000, frame=1032, frames=200, progress=told.append)
         assert sent["datagrams"] == 200 and told[-1] == sent
-        time.sleep(0.3)
+        end = time.monotonic() + PATIENCE
+        while not recorder.progress or sum(stream["frames"] for stream in recorder.progress["streams"]) < 200:
+            assert time.monotonic() < end, recorder.progress
+            time.sleep(0.02)
     assert recorder.sealed[0]["accounts"][0]["terms"]["written"] == 200
     played = fb.play("s_a", f"udp://127.0.0.1:{port}", store=store, gentle=True)
     assert played["frames"] == 200
     planned = fb.plan(example="station")
+    before = os.listdir("/proc/self/fd")
+    ended = fb.Command("plan", example="station")
+    assert ended.wait() == ended.wait() == planned and os.listdir("/proc/self/fd") == before
     assert planned["verdict"] in ("fits", "fits-with-warnings", "not-known", "does-not-fit") and planned["findings"]
     with pytest.raises(fb.CommandError, match="nowhere") as raised:
         fb.play("nowhere", f"udp://127.0.0.1:{port}", store=[store])

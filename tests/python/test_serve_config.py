@@ -492,6 +492,10 @@ def test_rules_and_dashboard_name_metrics_that_exist(store, tmp_path):
     assert len(queries) > 20
     named = {name for query in queries for name in re.findall(r"\bfullbore_\w+", query)}
     assert named <= real, named - real
+    # The reference has each group of them.
+    group = lambda name: name.split("_")[1]
+    described = {group(name) for name in re.findall(r"`(fullbore_\w+)`", (REPOSITORY / "docs/reference/rest.md").read_text())}
+    assert {group(name) for name in real} <= described
     if shutil.which("promtool"):
         command = ["promtool", "check", "rules", PACKAGING / "prometheus-rules.yml"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)

@@ -308,12 +308,21 @@ class Watch:
 
     def __init__(self, daemon):
         self.daemon, self.durable, self.over = daemon, {}, False
-        threading.Thread(target=self.look, daemon=True).start()
+        self.thread = threading.Thread(target=self.look, daemon=True)
+        self.thread.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        # Another test may have a daemon at the same port.
+        self.over = True
+        self.thread.join(PATIENCE)
 
     def look(self):
         while not self.over:
+            connection = http.client.HTTPConnection("127.0.0.1", self.daemon.port, timeout=5)
             try:
-                connection = http.client.HTTPConnection("127.0.0.1", self.daemon.port, timeout=5)
                 connection.request("GET", "/api/v1/events?hz=5", headers={"Authorization": f"Bearer {SECRETS['viewer']}"})
                 answer = connection.getresponse()
                 while not self.over and (line := answer.readline()):
@@ -321,6 +330,8 @@ class Watch:
                         self.take(json.loads(line[6:]))
             except (OSError, http.client.HTTPException, ValueError):
                 time.sleep(0.05)
+            finally:
+                connection.close()
 
     def take(self, state):
         for it in state["recordings"]:
@@ -469,8 +480,11 @@ def is_true(daemon, ways):
 def test_a_station_that_is_killed_anywhere_loses_nothing_and_tells_the_truth(stores, tmp_path):
     chance, told = random.Random(SEED), []
     length = ROUND
-    with Daemon(stores[:2], tmp_path / "state") as daemon, Browser(daemon, tmp_path / "seen") as browser:
-        watch = Watch(daemon)
+    with (
+        Daemon(stores[:2], tmp_path / "state") as daemon,
+        Browser(daemon, tmp_path / "seen") as browser,
+        Watch(daemon) as watch,
+    ):
         for number in range(STRIKES):
             kind = KINDS[number % len(KINDS)] if number < len(KINDS) else chance.choice(KINDS)
             ways = [make(daemon, number) for make in WAYS]

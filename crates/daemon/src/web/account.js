@@ -1,15 +1,8 @@
 // The account of a scan over its time: what was lost when, and how full the ring was.
 
-import { bytes, count, element, say } from "./dom.js";
+import { bytes, count, element, say, svg } from "./dom.js";
 
 const HEIGHT = 60;
-
-const svg = (name, attributes, ...children) => {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children);
-  return made;
-};
 
 /** The share of the scan, 0 to 1, at a frame of a stream. */
 const placeOf = (account, index) => {

@@ -1,7 +1,7 @@
 // The page Disks: members, drives and their health, how long writes took, benchmarks, and work that loads a disk.
 
 import { call } from "./api.js";
-import { bytes, element, keyed, rate, say } from "./dom.js";
+import { bytes, element, keyed, rate, say, when } from "./dom.js";
 import { findings, row, section, table } from "./findings.js";
 import { jobList } from "./jobs.js";
 import { curves, palette } from "./plot.js";
@@ -75,7 +75,7 @@ export function disks(tools) {
     keyed(members, seen.members, (it) => it.path, memberRow, fillMember);
     keyed(drives, seen.drives, (it) => it.name, () => row(7), fillDrive);
     keyed(benchmarks, seen.benchmarks, (it) => it.id, () => row(5), fillBenchmark);
-    say(looked, `Looked at ${seen.time.slice(0, 19).replace("T", " ")} UTC.`);
+    say(looked, `Looked at ${when(seen.time)} UTC.`);
     draw(canvas, told, legend, seen);
   };
   const load = async () => {
@@ -139,7 +139,10 @@ function draw(canvas, told, legend, { writes }) {
   canvas.setAttribute("aria-label", told.textContent);
   if (canvas.hidden || !canvas.isConnected) return;
   const colour = (at) => COLOURS[at % COLOURS.length];
-  keyed(legend, paths, (it) => it, (it) => element("span", { class: `curve-${colour(paths.indexOf(it))}` }), (node, it) => say(node, `■ ${it} `));
+  keyed(legend, paths, (it) => it, () => element("span"), (node, it) => {
+    node.className = `curve-${colour(paths.indexOf(it))}`;
+    say(node, `■ ${it} `);
+  });
   const lines = paths.map((path, at) => ({ values: writes.map((it) => (it.longest_write_ns[path] ?? 0) / 1e6), colour: colour(at) }));
   const axis = [{ place: 0, text: writes[0].scan }, { place: 1, text: writes.at(-1).scan }];
   if (palette().text) curves(canvas, { low: 0, high: Math.max(most * 1.1, 1), unit: "ms", curves: lines, axis, marker: null });

@@ -12,6 +12,14 @@ export function element(name, attributes = {}, ...children) {
   return made;
 }
 
+/** The same for an element of SVG. */
+export function svg(name, attributes, ...children) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
+
 /** Sets the text of an element if it differs, so that a screen reader is not told the same again. */
 export function say(node, text) {
   if (node.textContent !== text) node.textContent = text;
@@ -23,8 +31,13 @@ export function say(node, text) {
  */
 export function keyed(parent, items, keyOf, make, update) {
   const old = new Map([...parent.children].map((child) => [child.dataset.key, child]));
+  const counts = new Map();
   items.forEach((item, place) => {
-    const key = String(keyOf(item));
+    const name = String(keyOf(item));
+    const before = counts.get(name) ?? 0;
+    counts.set(name, before + 1);
+    // Items can be alike, such as a warning that is given twice.
+    const key = before ? `${name}/${before}` : name;
     let child = old.get(key);
     if (!child) {
       child = make(item);
@@ -57,5 +70,8 @@ export function time(seconds) {
   const clock = `${two(hours)}:${two(Math.floor((whole % 3600) / 60))}:${two(whole % 60)}`;
   return days ? `${days} d ${clock}` : clock;
 }
+
+/** A time of a document, to the second. */
+export const when = (text) => text.slice(0, 19).replace("T", " ");
 
 export const nameOf = (scan) => (scan ? `${scan.session}_${scan.scan}` : "");

@@ -6,7 +6,9 @@ import { element, keyed, rate, say, time } from "./dom.js";
 const NAMES = { verify: "verify", rebuild: "rebuild", benchmark: "benchmark of", "self-test": "self test of" };
 
 /** The result of a job in a few words. */
-function outcome({ kind, result }) {
+function outcome({ kind, result, exit_code: code }) {
+  // The result of a command is at its client.
+  if (!result) return code ? `ended with exit code ${code}` : "done";
   if (kind === "verify") return result.good ? "intact" : "NOT INTACT";
   if (kind === "rebuild") return result.left.length ? `NOT WHOLE: ${result.left.length} chunks are left` : "whole";
   if (kind === "self-test") {

@@ -1,7 +1,7 @@
 // The page Log: alerts that last and their history, the log of the station, and for admins the audit log.
 
 import { call } from "./api.js";
-import { element, keyed, say } from "./dom.js";
+import { element, keyed, say, when } from "./dom.js";
 import { row, section, table } from "./findings.js";
 
 const PAGE = 100;
@@ -10,8 +10,6 @@ const CLASSES = { error: "lost", warning: "silent", info: "" };
 
 /** The most entries on the page. */
 const SHOWN = 1000;
-
-const when = (text) => text.slice(0, 19).replace("T", " ");
 
 /** The page. */
 export function log(tools) {
@@ -25,6 +23,8 @@ export function log(tools) {
   const more = element("button", { type: "button", hidden: true, onclick: () => act(() => load(next)) }, "Older entries");
   const moreAudit = element("button", { type: "button", hidden: true, onclick: () => act(() => loadAudit(nextAudit)) }, "Older lines");
   let [shown, next, lines, nextAudit, alerts] = [[], null, [], null, -1];
+  /** What is searched for, which differs from what is being typed. */
+  let wanted = { level: LEVELS[0], contains: "" };
 
   const fill = (node, it) => {
     node.className = CLASSES[it.level];
@@ -35,7 +35,8 @@ export function log(tools) {
   };
   const show = () => keyed(entries, shown, (it) => it.number, () => textRow(2), fill);
   const load = async (before) => {
-    const query = new URLSearchParams({ level: level.value, contains: contains.value, limit: PAGE });
+    if (!before) wanted = { level: level.value, contains: contains.value };
+    const query = new URLSearchParams({ ...wanted, limit: PAGE });
     if (before) query.set("before", before);
     const told = await call("GET", `/api/v1/log?${query}`);
     shown = before ? [...shown, ...told.entries].slice(-SHOWN) : told.entries;
@@ -45,9 +46,9 @@ export function log(tools) {
   };
   /** New entries, the oldest first. */
   const logged = (fresh) => {
-    const wanted = fresh.filter((it) => LEVELS.indexOf(it.level) >= LEVELS.indexOf(level.value) && it.text.includes(contains.value));
     const newest = shown[0]?.number ?? 0;
-    shown = [...wanted.filter((it) => it.number > newest).reverse(), ...shown].slice(0, SHOWN);
+    const found = fresh.filter((it) => it.number > newest && LEVELS.indexOf(it.level) >= LEVELS.indexOf(wanted.level) && it.text.includes(wanted.contains));
+    shown = [...found.reverse(), ...shown].slice(0, SHOWN);
     show();
   };
   const loadAlerts = async () => {
@@ -96,7 +97,12 @@ export function log(tools) {
       act(loadAlerts);
     }
   };
-  return { page, update, logged };
+  /** After a time without a connection: entries are missed, and those of a new daemon are numbered from 1. */
+  const again = () => {
+    alerts = -1;
+    act(() => load());
+  };
+  return { page, update, logged, again };
 }
 
 /** A row whose last cell is text that wraps. */

@@ -1,7 +1,7 @@
 // The page Machine: the settings of the host, whether it sustains what is recorded, its cards and its clock.
 
 import { call } from "./api.js";
-import { bytes, count, element, keyed, rate, say } from "./dom.js";
+import { bytes, count, element, keyed, rate, say, when } from "./dom.js";
 import { findings, row, rules, section, table } from "./findings.js";
 
 /** Time between two requests, in milliseconds. The daemon looks every 20 s. */
@@ -56,7 +56,7 @@ export function machine() {
     if (seen.plan) plan.update(seen.plan.findings);
     verdict.className = seen.plan?.verdict === "does-not-fit" ? "bad" : "";
     say(verdict, seen.plan ? `${VERDICTS[seen.plan.verdict] ?? seen.plan.verdict}: ${seen.planned.length} ${seen.planned.length === 1 ? "stream" : "streams"}, ${rate(Math.round(seen.plan.rate))}` : `No plan: ${seen.no_plan}`);
-    say(looked, `Looked at ${seen.time.slice(0, 19).replace("T", " ")} UTC.`);
+    say(looked, `Looked at ${when(seen.time)} UTC.`);
   };
   const load = async () => {
     try {

@@ -19,6 +19,8 @@ let page = null;
 let newest = null;
 let stop = null;
 let hide = null;
+/** True while the daemon does not answer. */
+let away = false;
 
 /** Runs an action, and shows why it failed. */
 async function act(action) {
@@ -48,7 +50,7 @@ function confirm(text, yes) {
 function show() {
   if (!who) return;
   const [asked] = location.hash.slice(1).split("/");
-  const name = asked in PAGES ? asked : "now";
+  const name = Object.hasOwn(PAGES, asked) ? asked : "now";
   page?.leave?.();
   page = PAGES[name]({ act, confirm, role: who.role });
   by("page").replaceChildren(...page.page);
@@ -75,12 +77,17 @@ function enter(session) {
     told: (status) => {
       newest = status;
       connected(true);
+      if (away) page.again?.();
+      away = false;
       say(by("host"), status.host);
       say(by("to-log"), status.open_alerts ? `Log (${status.open_alerts})` : "Log");
       page.update(status);
     },
     logged: (entries) => page?.logged?.(entries),
-    lost: () => connected(false),
+    lost: () => {
+      away = true;
+      connected(false);
+    },
     refused: ask,
   });
 }
@@ -122,6 +129,11 @@ async function start() {
 }
 
 addEventListener("hashchange", () => (location.hash.startsWith("#login=") ? start() : show()));
+document.querySelector(".skip").addEventListener("click", (event) => {
+  // The address names the page, so it does not change.
+  event.preventDefault();
+  by("page").focus();
+});
 by("logout").addEventListener("click", () => act(async () => {
   await logout();
   ask();

@@ -1,7 +1,7 @@
 // The page Now: what is recorded, whether anything is lost, and where it goes.
 
 import { call } from "./api.js";
-import { bytes, count, element, keyed, nameOf, rate, say, time } from "./dom.js";
+import { bytes, count, element, keyed, nameOf, rate, say, svg, time, when } from "./dom.js";
 import { transfers } from "./transfers.js";
 
 const WORDS = { starting: "STARTING", waiting: "WAITING", armed: "ARMED", recording: "RECORDING", stopping: "STOPPING", ended: "ENDED" };
@@ -95,7 +95,7 @@ function fillNext(row, scan, clock) {
   const [name, start, left, length, target, schedule] = row.children;
   const [begins, ends] = [Date.parse(scan.start), Date.parse(scan.end)];
   say(name, `${scan.session}_${scan.scan}`);
-  say(start, scan.start.slice(0, 19).replace("T", " "));
+  say(start, when(scan.start));
   say(left, begins > clock ? time((begins - clock) / 1000) : "now");
   say(length, time((ends - begins) / 1000));
   say(target, scan.target ?? "–");
@@ -179,12 +179,7 @@ function section(recording, { act, confirm }, may) {
 
 function streamRow() {
   const cells = Array.from({ length: 6 }, () => element("td"));
-  const curve = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  curve.setAttribute("class", "spark");
-  curve.setAttribute("viewBox", `0 0 ${HISTORY} 20`);
-  curve.setAttribute("preserveAspectRatio", "none");
-  curve.setAttribute("aria-hidden", "true");
-  curve.append(document.createElementNS("http://www.w3.org/2000/svg", "polyline"));
+  const curve = svg("svg", { class: "spark", viewBox: `0 0 ${HISTORY} 20`, preserveAspectRatio: "none", "aria-hidden": "true" }, svg("polyline", {}));
   cells[3].append(curve);
   return element("tr", {}, element("th", { scope: "row" }, element("a")), ...cells);
 }

@@ -2,7 +2,7 @@
 
 import { accountOf } from "./account.js";
 import { call } from "./api.js";
-import { bytes, element, keyed, say } from "./dom.js";
+import { bytes, element, keyed, say, when } from "./dom.js";
 import { jobList } from "./jobs.js";
 
 const PAGE = 100;
@@ -61,7 +61,7 @@ export function scans(tools) {
     node.className = scan.complete === false || scan.problem ? "lost" : "";
     say(name, scan.name);
     say(state, scan.state + (scan.protected ? ", protected" : ""));
-    say(start, scan.start ? scan.start.slice(0, 19).replace("T", " ") : "–");
+    say(start, scan.start ? when(scan.start) : "–");
     say(length, scan.duration_ns === null ? "–" : `${(scan.duration_ns / 1e9).toFixed(1)} s`);
     say(size, bytes(scan.bytes));
     say(verdict, scan.problem ?? scan.headline ?? scan.verdict ?? "–");

@@ -1,7 +1,7 @@
 // The page Schedule: the day as a timeline of scans, what the schedules need, and how one is checked, put and removed.
 
 import { call } from "./api.js";
-import { bytes, count, element, keyed, rate, say, time } from "./dom.js";
+import { bytes, count, element, keyed, rate, say, svg, time, when } from "./dom.js";
 import { row, section, table } from "./findings.js";
 
 /** Time between two requests, in milliseconds. */
@@ -13,15 +13,6 @@ const DAY = 86_400_000;
 const LISTED = 200;
 
 const WORDS = { stored: "stored", recording: "recording", ahead: "ahead", missed: "MISSED", cancelled: "cancelled" };
-
-const svg = (name, attributes, ...children) => {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children);
-  return made;
-};
-
-const when = (text) => text.slice(0, 19).replace("T", " ");
 
 const bad = (it) => it.moment === "missed" || it.complete === false || Boolean(it.problem);
 
@@ -66,23 +57,23 @@ export function schedule(tools) {
     say(reading, it ? `${it.scan}: ${when(it.start)} to ${it.end.slice(11, 19)} UTC${it.target ? `, ${it.target}` : ""}: ${verdictOf(it)}` : text);
     picture.setAttribute("aria-label", `${told.scans.length} scans on ${day.value}. ${reading.textContent}`);
     const first = Math.max(0, Math.min(told.scans.findIndex((scan) => Date.parse(scan.end) > clock - 3_600_000), told.scans.length - LISTED));
-    keyed(scans, told.scans.slice(first, first + LISTED), (scan) => `${scan.scan}/${scan.start}`, scanRow, fillScan);
+    keyed(scans, told.scans.slice(first, first + LISTED), (scan) => `${scan.scan}/${scan.start}/${scan.moment}`, scanRow, fillScan);
     keyed(needs, told.outlooks, (it) => it.schedule, () => needRow(), fillNeed);
   };
   const load = async () => {
-    clearTimeout(timer);
-    const from = Date.parse(`${day.value}T00:00:00Z`);
-    if (Number.isFinite(from)) {
-      const query = new URLSearchParams({ from: new Date(from).toISOString(), until: new Date(from + DAY).toISOString() });
-      const key = (it) => `${it.scan}/${it.start}`;
-      const before = chosen === null ? null : key(told.scans[chosen]);
-      const fresh = await call("GET", `/api/v1/timeline?${query}`);
-      if (gone) return;
-      told = fresh;
-      const place = told.scans.findIndex((it) => key(it) === before);
-      chosen = place >= 0 ? place : null;
-      show();
-    }
+    const asked = day.value;
+    const from = Date.parse(`${asked}T00:00:00Z`);
+    if (!Number.isFinite(from)) return;
+    const query = new URLSearchParams({ from: new Date(from).toISOString(), until: new Date(from + DAY).toISOString() });
+    const fresh = await call("GET", `/api/v1/timeline?${query}`);
+    // Another day may have been chosen meanwhile.
+    if (gone || day.value !== asked) return;
+    const key = (it) => `${it.scan}/${it.start}`;
+    const before = chosen === null ? null : key(told.scans[chosen]);
+    told = fresh;
+    const place = told.scans.findIndex((it) => key(it) === before);
+    chosen = place >= 0 ? place : null;
+    show();
   };
   const again = () => load().catch((problem) => say(reading, problem.message)).finally(() => {
     if (!gone) timer = setTimeout(again, EVERY);
