@@ -14,7 +14,6 @@ It needs pytango (`pip install pytango`). The bridge holds nothing: it can be ki
 from __future__ import annotations
 
 import argparse
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -62,7 +61,7 @@ class Shown:
     def told(self, state: State) -> tuple[Any, AttrQuality]:
         """The value, and its quality."""
         value = self.of(state)
-        if value is None or (state == UNREACHABLE and self.name not in ("phase", "alarms")):
+        if value is None or (state.phase == "unreachable" and self.name not in ("phase", "alarms")):
             return self.nothing, AttrQuality.ATTR_INVALID
         return value, AttrQuality.ATTR_ALARM if self.is_wrong(state) else AttrQuality.ATTR_VALID
 
@@ -135,14 +134,17 @@ class FullboreStation(Device):
         super().init_device()
         for name in (*(it.name for it in SHOWN), "State", "Status"):
             self.set_change_event(name, True, False)
-        self.latest, self.since, self.station, self.fault = UNREACHABLE, time.time(), None, ""
+        self.latest, self.since, self.station = UNREACHABLE, time.time(), None
+        self.tell_state(DevState.UNKNOWN)
+        self.tell_status(UNREACHABLE.alarm)
         try:
             self.station = opened(
                 self.Url or given.url, self.TokenFile or given.token_file, self.Certificate or given.certificate,
                 self.Source or given.source, self.Session or given.session, self.Option or given.option,
             )  # fmt: skip
         except (OSError, ValueError) as error:
-            self.fault = str(error)
+            self.tell_state(DevState.FAULT)
+            self.tell_status(str(error))
             return
         threading.Thread(target=self.follow, args=(self.station,), daemon=True).start()
 
@@ -158,29 +160,34 @@ class FullboreStation(Device):
 
     def show(self, state: State):
         """Takes a state, and posts a change event for each attribute that it changes."""
-        before, at_first = self.dev_state(), self.latest
-        self.latest, self.since = state, time.time()
+        before, self.latest, self.since = self.latest, state, time.time()
         for shown in SHOWN:
             value, quality = shown.told(state)
-            if (value, quality) != shown.told(at_first):
+            if (value, quality) != shown.told(before):
                 self.push_change_event(shown.name, value, self.since, quality)
-        if self.dev_state() != before:
-            self.push_change_event("State", self.dev_state())
-        self.push_change_event("Status", self.dev_status())
+        self.tell_state(STATES[state.phase] if not state.alarms or state.phase == "unreachable" else DevState.ALARM)
+        self.tell_status("\n".join([f"{state.phase} {state.scan}".strip(), *state.alarms]))
+
+    def tell_state(self, state: DevState):
+        if state != self.get_state():
+            self.set_state(state)
+            self.push_change_event("State")
+
+    def tell_status(self, status: str):
+        if (status := text(status)) != self.get_status():
+            self.set_status(status)
+            self.push_change_event("Status")
+
+    # Tango would compute both from the qualities of the attributes.
+    def dev_state(self):
+        return self.get_state()
+
+    def dev_status(self):
+        return self.get_status()
 
     def read(self, shown: Shown):
         value, quality = shown.told(self.latest)
         return value, self.since, quality
-
-    def dev_state(self):
-        if self.fault:
-            return DevState.FAULT
-        is_wrong = self.latest.alarms and self.latest != UNREACHABLE
-        return DevState.ALARM if is_wrong else STATES[self.latest.phase]
-
-    def dev_status(self):
-        told = self.fault or " ".join(filter(None, (self.latest.phase, self.latest.scan)))
-        return text("\n".join([told, *self.latest.alarms]) if not self.fault else told)
 
     @command(dtype_in=str, doc_in="the name of the scan", dtype_out=str, doc_out="the identity of the recording")
     def Start(self, scan):
@@ -205,16 +212,13 @@ class FullboreStation(Device):
     def asks(self, request: Callable[[Station], Any]) -> Any:
         """The answer to a request. A failure of it is one of the command."""
         if self.station is None:
-            tango.Except.throw_exception("FullboreFault", text(self.fault), self.get_name())
+            tango.Except.throw_exception("FullboreFault", self.get_status(), self.get_name())
         try:
-            return request(self.station)
+            # Other clients read attributes meanwhile.
+            with tango.AutoTangoAllowThreads(self):
+                return request(self.station)
         except FAILURES as error:
             tango.Except.throw_exception("FullboreRefused", text(str(error)), self.get_name())
-
-
-def do_not_wait_for_each_other():
-    """Attributes can be read while a command waits for the station."""
-    tango.Util.instance().set_serial_model(tango.SerialModel.NO_SYNC)
 
 
 def main():
@@ -227,7 +231,7 @@ def main():
     parser.add_argument("--url", default="", help="the address of the station, such as http://127.0.0.1:8480")
     add_options(parser)
     _, of_tango = parser.parse_known_args(namespace=given)
-    run((FullboreStation,), args=["FullboreStation", *of_tango], pre_init_callback=do_not_wait_for_each_other)
+    run((FullboreStation,), args=["FullboreStation", *of_tango])
 
 
 if __name__ == "__main__":
