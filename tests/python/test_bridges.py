@@ -194,8 +194,8 @@ def test_tango_takes_its_properties_from_a_file_and_tells_why_a_request_is_refus
     properties = tmp_path / "properties"
 
     def from_file(role, **told):
-        lines = [f'test/recorder/1->{name}: "{value}"' for name, value in told.items()]
-        lines += ['FullboreStation/test/DEVICE/FullboreStation: "test/recorder/1"']
+        lines = ['FullboreStation/test/DEVICE/FullboreStation: "test/recorder/1"']
+        lines += [f'test/recorder/1->{name}: "{value}"' for name, value in told.items()]
         lines += [f'test/recorder/1->TokenFile: "{token_file(tmp_path, role)}"'] if role else []
         properties.write_text("\n".join(lines) + "\n")
         return Tango(f"-file={properties}")
