@@ -1,6 +1,7 @@
 """Bridges to control systems, with the clients that their users have: p4p for EPICS PV Access, pytango for Tango."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -103,12 +104,12 @@ def test_epics_tells_why_a_recording_is_refused(store, tmp_path):
 
 
 class Tango:
-    """The device server as a process, and pytango's client of its device. Neither has a database."""
+    """The device server as a process, and pytango's client of its device."""
 
-    def __init__(self, *words):
+    def __init__(self, *words, environment=None):
         port = free_tcp_port()
-        command = [sys.executable, BRIDGES / "tango_server.py", "test", *words, "-host", "127.0.0.1", "-port", port]
-        self.process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE)
+        command = [sys.executable, BRIDGES / "tango_server.py", *words, "-host", "127.0.0.1", "-port", port]
+        self.process = subprocess.Popen(list(map(str, command)), env=environment, stdout=subprocess.PIPE)
         assert self.process.stdout.readline() == b"Ready to accept request\n"
         self.device = tango.DeviceProxy(f"tango://127.0.0.1:{port}/test/recorder/1#dbase=no")
         self.device.set_timeout_millis(PATIENCE * 1000)
@@ -139,7 +140,7 @@ class Tango:
 
 
 def without_database(station, place, role, *options):
-    words = ["-nodb", "-dlist", "test/recorder/1", "--url", f"http://127.0.0.1:{station.port}"]
+    words = ["test", "-nodb", "-dlist", "test/recorder/1", "--url", f"http://127.0.0.1:{station.port}"]
     return Tango(*words, "--token-file", token_file(place, role), *options)
 
 
@@ -198,7 +199,7 @@ def test_tango_takes_its_properties_from_a_file_and_tells_why_a_request_is_refus
         lines += [f'test/recorder/1->{name}: "{value}"' for name, value in told.items()]
         lines += [f'test/recorder/1->TokenFile: "{token_file(tmp_path, role)}"'] if role else []
         properties.write_text("\n".join(lines) + "\n")
-        return Tango(f"-file={properties}")
+        return Tango("test", f"-file={properties}")
 
     port, source = new_source()
     with Station(store, tmp_path / "state") as station:
@@ -230,3 +231,31 @@ def test_tango_takes_its_properties_from_a_file_and_tells_why_a_request_is_refus
             assert bridge.device.State() == tango.DevState.FAULT and "no token" in bridge.device.Status()
             with pytest.raises(tango.DevFailed, match="no token"):
                 bridge.device.Stop()
+
+
+def test_tango_takes_its_properties_from_a_database_in_which_the_page_registers_it(store, tmp_path):
+    """The database is the one of pytango, with SQLite."""
+    (tmp_path / "database").mkdir()
+    host = f"127.0.0.1:{free_tcp_port()}"
+    environment = {**os.environ, "TANGO_HOST": host}
+    words = [sys.executable, "-m", "tango.databaseds.database", "--port", host.split(":")[1], "--host", "127.0.0.1", "2"]
+    database = subprocess.Popen(words, cwd=tmp_path / "database", env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        assert database.stdout.readline() == b"Ready to accept request\n"
+        with Station(store, tmp_path / "state") as station:
+            page = (REPOSITORY / "docs/howto/tango.md").read_text()
+            (lines,) = [it for it in re.findall(r"```python\n(.*?)```", page, re.S) if "add_device" in it]
+            places = {"127.0.0.1:8480": f"127.0.0.1:{station.port}", "/etc/fullbore/tango.token": str(token_file(tmp_path, "operator"))}
+            for ours, here in {**places, "input:vlbi": new_source()[1], "duration=40s": "buffer=64MiB"}.items():
+                assert ours in lines
+                lines = lines.replace(ours, here)
+            subprocess.run([sys.executable, "-c", lines], env=environment, check=True, timeout=PATIENCE)
+            with Tango("rf", environment=environment) as bridge:
+                bridge.device = tango.DeviceProxy(f"tango://{host}/rf/recorder/1")
+                bridge.until_phase("idle")
+                assert bridge.device.Start("no0001")
+                bridge.until_phase("armed")
+                assert bridge.device.State() == tango.DevState.ON and bridge.device.Stop() == 1
+    finally:
+        database.kill()
+        database.wait(PATIENCE)
