@@ -13,14 +13,18 @@ import json
 import ssl
 import threading
 import urllib.parse
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 TIMEOUT = 30  # seconds for an answer; a recorder may take some to be armed
 PAUSE = 1.0  # seconds until it connects again
 
 LONGEST_ANSWER = 16 << 20
+MOST_BEGUN = 1000  # recordings that `stop` remembers
 
 #: The phases of a recording, and what is shown without one. The order is that of the numbers in `State.phase`.
 PHASES = ("idle", "starting", "waiting", "armed", "recording", "stopping", "unreachable")
@@ -33,6 +37,9 @@ class Refused(Exception):
         super().__init__(text)
         self.status = status
 
+
+#: An object of JSON.
+Document = dict[str, Any]
 
 #: What a request can fail with.
 FAILURES = (OSError, http.client.HTTPException, ValueError, KeyError, TypeError, Refused)
@@ -110,7 +117,7 @@ class State:
 UNREACHABLE = State("unreachable", alarms=("the station does not answer",))
 
 
-def state_of(told: dict) -> State:
+def state_of(told: Document) -> State:
     """The state, from the document of the station (`GET /api/v1/status`)."""
     running = [it for it in told["recordings"] if it["phase"] != "ended"]
     phases = [it["phase"] for it in running if it["phase"] in PHASES]
@@ -131,23 +138,23 @@ def state_of(told: dict) -> State:
     )
 
 
-def name_of(scan: dict | None) -> str:
+def name_of(scan: Document | None) -> str:
     """The whole name of a scan."""
     return f"{scan['session']}_{scan['scan']}" if scan else ""
 
 
-def stream_of(told: dict) -> Stream:
+def stream_of(told: Document) -> Stream:
     counts = {term: told[term] for term in ("missing", "overrun", "damaged", "late")}
     return Stream(name=told["name"], rate=float(told["rate"]), **counts)
 
 
-def members_of(stored: list[dict], written: list[dict]) -> tuple[Member, ...]:
+def members_of(stored: list[Document], written: list[Document]) -> tuple[Member, ...]:
     """The members of the store, with the reports of the recorders that write to them."""
     paths = dict.fromkeys(it["path"] for it in (*stored, *written))
     return tuple(member_of(path, [it for it in (*stored, *written) if it["path"] == path]) for path in paths)
 
 
-def member_of(path: str, told: list[dict]) -> Member:
+def member_of(path: str, told: list[Document]) -> Member:
     problems = (it.get(key) for it in told for key in ("problem", "failure"))
     return Member(
         path=path,
@@ -166,7 +173,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--option", action="append", metavar="KEY=VALUE", help="a further key of the request, such as duration=40s")
 
 
-def opened(url: str, token_file: str | None, certificate: str | None, source: str | None, session: str | None, option: list[str] | None) -> Station:
+def opened(
+    url: str, token_file: str | None, certificate: str | None, source: str | None, session: str | None, option: list[str] | None
+) -> Station:
     """The station of these options. Fails with `ValueError` or `OSError` if it cannot be."""
     if not token_file:
         raise ValueError("no token: name the file that has it with --token-file")
@@ -189,18 +198,23 @@ class Station:
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"{url}: write an address such as http://127.0.0.1:8480")
-        self._parts, self._token, self._context, self._request_of_start = parts, token, context, request or {}
+        self._connect: Callable[[], http.client.HTTPConnection]
+        if parts.scheme == "https":
+            self._connect = partial(http.client.HTTPSConnection, parts.hostname, parts.port, timeout=TIMEOUT, context=context)
+        else:
+            self._connect = partial(http.client.HTTPConnection, parts.hostname, parts.port, timeout=TIMEOUT)
+        self._token, self._request_of_start = token, request or {}
         self._over = threading.Event()
-        self._begun: list[str] = []
+        self._begun: deque[str] = deque(maxlen=MOST_BEGUN)
 
     def start(self, scan: str) -> str:
         """Starts a recording, waits until it is armed, and returns its identity."""
         if not self._request_of_start.keys() >= {"source", "session"}:
             raise Refused("the bridge has no source and session to record: start it with --source and --session")
         request = {**self._request_of_start, "source": [self._request_of_start["source"]], "scan": scan}
-        begun = self._ask("POST", "/api/v1/recordings", request)
-        self._begun.append(begun["id"])
-        return begun["id"]
+        recording: str = self._ask("POST", "/api/v1/recordings", request)["id"]
+        self._begun.append(recording)
+        return recording
 
     def stop(self, scan: str | None = None) -> int:
         """Stops the recordings that were started here and still run, or those of a scan; returns how many."""
@@ -253,13 +267,13 @@ class Station:
         """Ends `states`, at its next state."""
         self._over.set()
 
-    def _running(self) -> list[dict]:
+    def _running(self) -> list[Document]:
         return [it for it in self._ask("GET", "/api/v1/recordings") if it["phase"] != "ended"]
 
-    def _post(self, recording: str, what: str, body: dict | None = None) -> None:
+    def _post(self, recording: str, what: str, body: Document | None = None) -> None:
         self._ask("POST", f"/api/v1/recordings/{recording}/{what}", body)
 
-    def _events(self, hz: float) -> Iterator[dict]:
+    def _events(self, hz: float) -> Iterator[Document]:
         connection, answer = self._request("GET", f"/api/v1/events?hz={hz:g}")
         try:
             while line := answer.readline(LONGEST_ANSWER):
@@ -268,19 +282,15 @@ class Station:
         finally:
             connection.close()
 
-    def _ask(self, method: str, path: str, body: dict | None = None):
+    def _ask(self, method: str, path: str, body: Document | None = None) -> Any:
         connection, answer = self._request(method, path, body)
         try:
             return json.loads(answer.read(LONGEST_ANSWER))
         finally:
             connection.close()
 
-    def _request(self, method: str, path: str, body: dict | None = None):
-        host, port = self._parts.hostname, self._parts.port
-        if self._parts.scheme == "https":
-            connection = http.client.HTTPSConnection(host, port, timeout=TIMEOUT, context=self._context)
-        else:
-            connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT)
+    def _request(self, method: str, path: str, body: Document | None = None) -> Any:
+        connection = self._connect()
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
         connection.request(method, path, body=None if body is None else json.dumps(body), headers=headers)
         answer = connection.getresponse()

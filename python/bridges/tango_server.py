@@ -69,7 +69,8 @@ class Shown:
         """The declaration for pytango."""
         size = {"max_dim_x": MOST} if isinstance(self.dtype, tuple) else {}
         labels = {"enum_labels": PHASES} if self.dtype == "DevEnum" else {}
-        return attribute(name=self.name, fget=lambda device: device.read(self), dtype=self.dtype, doc=self.doc, unit=self.unit, **size, **labels)
+        read = lambda device: device.read(self)
+        return attribute(name=self.name, fget=read, dtype=self.dtype, doc=self.doc, unit=self.unit, **size, **labels)
 
 
 def text(value: str) -> str:
@@ -95,6 +96,10 @@ def of_members(name: str, dtype: str, doc: str, of: Callable, **more) -> Shown:
     return Shown(name, (dtype,), f"{doc} of each member", lambda state: [of(it) for it in state.members][:MOST], nothing=[], **more)
 
 
+def has_a_problem(state: State) -> bool:
+    return any(it.problem for it in state.members)
+
+
 SHOWN = (
     Shown("phase", "DevEnum", "the phase of the station", lambda it: PHASES.index(it.phase)),
     Shown("scan", str, "the scan that is being recorded", lambda it: text(it.scan), nothing=""),
@@ -112,9 +117,9 @@ SHOWN = (
     of_members("members", "DevString", "the directory", lambda it: text(it.path)),
     of_members("memberFree", "DevULong64", "bytes free", lambda it: it.free, unit="B"),
     of_members("memberRate", "DevDouble", "bytes per second written", lambda it: it.rate, unit="B/s"),
-    of_members("memberProblem", "DevString", "what is wrong", lambda it: text(it.problem), is_wrong=lambda it: any(of.problem for of in it.members)),
+    of_members("memberProblem", "DevString", "what is wrong", lambda it: text(it.problem), is_wrong=has_a_problem),
     Shown("alarms", (str,), "everything that is wrong", lambda it: texts(it.alarms), lambda it: bool(it.alarms), nothing=[]),
-)  # fmt: skip
+)
 
 
 class FullboreStation(Device):
