@@ -166,17 +166,19 @@ class Daemon:
     def ask(self, method, path, body=None):
         headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.told["address"] + path, data, headers, method=method)
+        request = urllib.request.Request(f"http://{self.told['address']}{path}", data, headers, method=method)
         with urllib.request.urlopen(request, timeout=60) as answer:
             return json.loads(answer.read() or "null")
 
     def end(self):
-        for recording in self.ask("GET", "/api/v1/recordings"):
-            if recording["phase"] != "ended":
-                self.ask("POST", f"/api/v1/recordings/{recording['id']}/abort")
-        time.sleep(3)
-        self.process.terminate()
-        self.process.wait()
+        try:
+            for recording in self.ask("GET", "/api/v1/recordings"):
+                if recording["phase"] != "ended":
+                    self.ask("POST", f"/api/v1/recordings/{recording['id']}/abort")
+            time.sleep(3)
+        finally:
+            self.process.terminate()
+            self.process.wait()
 
 
 def schedule_of(begins):
