@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -160,15 +161,20 @@ class Daemon:
             f'[[token]]\nname = "pictures"\nrole = "admin"\nsha256 = "{digits}"\n'
         )
         words = ["fullbore", "serve", "--json", "--config", place / "station.toml"]
-        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={**os.environ, "FULLBORE_STATE": str(place)})
+        # Its keys and invitations are below its home.
+        environment = {"PATH": os.environ["PATH"], "HOME": str(place), "FULLBORE_STATE": str(place)}
+        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment)
         self.told = json.loads(self.process.stdout.readline())
 
     def ask(self, method, path, body=None):
         headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"http://{self.told['address']}{path}", data, headers, method=method)
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return json.loads(answer.read() or "null")
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return json.loads(answer.read() or "null")
+        except urllib.error.HTTPError as refused:
+            raise SystemExit(f"{method} {path}: {refused.read().decode()}") from None
 
     def end(self):
         try:
