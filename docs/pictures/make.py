@@ -2,12 +2,13 @@
 
     PATH=target/release:$PATH python3 docs/pictures/make.py           # all
     PATH=target/release:$PATH python3 docs/pictures/make.py stream    # the page of a stream alone
-    PATH=target/release:$PATH python3 docs/pictures/make.py station   # the pages of a station alone
+    PATH=target/release:$PATH python3 docs/pictures/make.py station   # the pages of a station alone; `station dark`: in the dark
 
 Needs fullbore, tmux and chromium on the PATH, and Pillow. The screens are real: fullbore records its own generator.
 """
 
 import base64
+import hashlib
 import html
 import json
 import os
@@ -17,6 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
+import urllib.request
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -139,43 +142,88 @@ def stream(seconds=25):
     Image.open(HERE / "stream.png").convert("RGB").quantize(128).save(HERE / "stream.png", optimize=True)
 
 
-def station():
-    """The pages Schedule and Disks of a station that records a schedule, two scans of which are over."""
+TOKEN = "the token of these pictures"
+#: The pages of a station, with the height of their pictures, and how long they take to fill.
+PAGES = {"now": (1000, 2), "schedule": (900, 3), "disks": (1000, 25), "log": (900, 2), "machine": (1250, 25)}
+
+
+class Daemon:
+    """A station with a description of its own, and an admin who asks it over REST."""
+
+    def __init__(self, place, description):
+        place.mkdir()
+        members = [place / f"disk{n}" for n in range(2)]
+        for member in members:
+            member.mkdir()
+        digits = hashlib.sha256(TOKEN.encode()).hexdigest()
+        (place / "station.toml").write_text(
+            f'[store]\nmembers = {json.dumps(list(map(str, members)))}\n[listen]\nhttp = "127.0.0.1:0"\n{description}\n'
+            f'[[token]]\nname = "pictures"\nrole = "admin"\nsha256 = "{digits}"\n'
+        )
+        words = ["fullbore", "serve", "--json", "--config", place / "station.toml"]
+        # Its keys and invitations are below its home.
+        environment = {"PATH": os.environ["PATH"], "HOME": str(place), "FULLBORE_STATE": str(place)}
+        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment)
+        self.told = json.loads(self.process.stdout.readline())
+
+    def ask(self, method, path, body=None):
+        headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"http://{self.told['address']}{path}", data, headers, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return json.loads(answer.read() or "null")
+        except urllib.error.HTTPError as refused:
+            raise SystemExit(f"{method} {path}: {refused.read().decode()}") from None
+
+    def end(self):
+        try:
+            for recording in self.ask("GET", "/api/v1/recordings"):
+                if recording["phase"] != "ended":
+                    self.ask("POST", f"/api/v1/recordings/{recording['id']}/abort")
+            time.sleep(3)
+        finally:
+            self.process.terminate()
+            self.process.wait()
+
+
+def schedule_of(begins):
+    """Two short scans from this moment on, and three later ones."""
+    at = [(begins + timedelta(seconds=it), length) for it, length in ((0, 8), (14, 20), (3600, 600), (4500, 600), (7200, 600))]
+    rows = (f"no{n:04},{start.isoformat()[:19]}Z,{length}s,3C84\n" for n, (start, length) in enumerate(at, 1))
+    return "scan,start,duration,target\n" + "".join(rows)
+
+
+def station(scheme="light"):
+    """The pages of a station that records a schedule, and sends each sealed scan to another station."""
     sys.path.insert(0, str(HERE.parents[1] / "tests/python"))
     from chromium import Browser, Page
 
-    with tempfile.TemporaryDirectory() as place:
-        members = [Path(place) / f"disk{n}" for n in range(2)]
-        for member in members:
-            member.mkdir()
-        words = ["fullbore", "serve", "--json", "--listen", "127.0.0.1:0", "--store", ",".join(map(str, members))]
-        daemon = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={**os.environ, "FULLBORE_STATE": place})
-        with tempfile.TemporaryDirectory() as profile, Browser(profile, 60) as browser:
-            page = Page(browser, json.loads(daemon.stdout.readline())["login"], 1200, "light")
-            now = datetime.now(timezone.utc) + timedelta(seconds=6)
-            at = [now + timedelta(seconds=it) for it in (0, 12, 3600, 4500, 7200)]
-            scans = "scan,start,duration,target\n" + "".join(
-                f"no{n:04},{start.isoformat()[:19]}Z,{8 if n < 3 else 600}s,3C84\n" for n, start in enumerate(at, 1)
-            )
-            body = {"options": {"source": [SOURCE], "session": "r1234", "lead": "2s"}, "scans": scans}
-            page.value(
-                "(async () => { const csrf = (await (await fetch('/api/v1/session')).json()).csrf; await fetch('/api/v1/schedules/r1234', "
-                "{method: 'PUT', headers: {'Content-Type': 'application/json', 'X-Fullbore-CSRF': csrf}, body: "
-                f"JSON.stringify({json.dumps(body)})}}); }})()"
-            )
-            sender = subprocess.Popen([*SEND, "--duration", "26s", "--drop", "2e-5"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            time.sleep(32)
-            for name, height in (("schedule", 900), ("disks", 1000)):
+    inputs = f'[[input]]\nname = "vlbi"\nendpoints = ["{STREAMS}?format=vdif&fps=250&frame=8032"]'
+    with tempfile.TemporaryDirectory() as place, tempfile.TemporaryDirectory() as profile, Browser(profile, 60) as browser:
+        place = Path(place)
+        far = Daemon(place / "correlator", '[receive]\nlisten = "127.0.0.1:0"\n')
+        near = Daemon(place / "station", f'{inputs}\n[transfers]\nrate = "32Mbit/s"\n')
+        try:
+            invited = far.ask("POST", "/api/v1/transfers/invitations", {"address": far.told["receive"]["address"], "name": "station"})
+            near.ask("POST", "/api/v1/transfers/rules", {"sessions": "r*", "to": invited["invitation"]})
+            begins = datetime.now(timezone.utc) + timedelta(seconds=6)
+            body = {"options": {"source": ["input:vlbi"], "session": "r1234", "lead": "2s"}, "scans": schedule_of(begins)}
+            near.ask("PUT", "/api/v1/schedules/r1234", body)
+            words = [*SEND, "--rate", "16Mbit/s", "--duration", "40s", "--drop", "1e-4"]
+            sender = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            page = Page(browser, near.told["login"], 1200, scheme)
+            time.sleep((begins - datetime.now(timezone.utc)).total_seconds() + 26)
+            for name, (height, seconds) in PAGES.items():
                 page.value(f"location.hash = '#{name}'")
                 page.ask("Emulation.setDeviceMetricsOverride", width=1200, height=height, deviceScaleFactor=1, mobile=False)
-                time.sleep(25 if name == "disks" else 3)
+                time.sleep(seconds)
                 (HERE / f"{name}.png").write_bytes(base64.b64decode(page.ask("Page.captureScreenshot")["data"]))
                 Image.open(HERE / f"{name}.png").convert("RGB").quantize(64).save(HERE / f"{name}.png", optimize=True)
-            page.value("fetch('/api/v1/session').then((it) => it.json()).then(({csrf}) => fetch('/api/v1/schedules/r1234', {method: 'DELETE', headers: {'X-Fullbore-CSRF': csrf}}))")
             sender.wait()
-            time.sleep(3)
-        daemon.terminate()
-        daemon.wait()
+        finally:
+            near.end()
+            far.end()
 
 
 def main():
@@ -204,4 +252,5 @@ def main():
     station()
 
 
-{"stream": stream, "station": station}.get(" ".join(sys.argv[1:]), main)()
+CHOSEN = {"stream": stream, "station": station, "station dark": lambda: station("dark")}
+CHOSEN.get(" ".join(sys.argv[1:]), main)()

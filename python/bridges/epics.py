@@ -21,13 +21,12 @@ from __future__ import annotations
 import argparse
 import sys
 import threading
-from pathlib import Path
 
 from p4p.nt import NTEnum, NTScalar
 from p4p.server import Server
 from p4p.server.thread import SharedPV
 
-from station import PHASES, UNREACHABLE, Refused, State, Station
+from station import FAILURES, PHASES, UNREACHABLE, State, Station, add_options, opened
 
 MAJOR, DEVICE = 2, 1  # severity and status of an alarm, as EPICS numbers them
 
@@ -35,8 +34,8 @@ MAJOR, DEVICE = 2, 1  # severity and status of an alarm, as EPICS numbers them
 class Bridge:
     """The process variables of one station. Leaving the block ends them."""
 
-    def __init__(self, station: Station, prefix: str, request: dict[str, str]):
-        self.station, self.request = station, request
+    def __init__(self, station: Station, prefix: str):
+        self.station = station
         self.state = SharedPV(nt=NTEnum(), initial={"index": PHASES.index("unreachable"), "choices": list(PHASES)})
         self.scan, self.alarm = text(""), text(UNREACHABLE.alarm)
         self.rate = SharedPV(nt=NTScalar("d", display=True), initial={"value": 0.0, "display.units": "B/s"})
@@ -59,11 +58,8 @@ class Bridge:
         self.server.stop()
 
     def follow(self):
-        before = None
         for state in self.station.states():
-            if state != before:
-                self.show(state)
-            before = state
+            self.show(state)
 
     def show(self, state: State):
         """Posts a state."""
@@ -79,11 +75,9 @@ class Bridge:
 
     def on_start(self, pv, operation):
         scan = operation.value().raw.value
-        if not self.request.keys() >= {"source", "session"}:
-            return operation.done(error="the bridge was started without --source and --session")
         try:
-            self.station.start(scan=scan, **self.request)
-        except (OSError, ValueError, Refused) as error:
+            self.station.start(scan)
+        except FAILURES as error:
             return operation.done(error=str(error))
         pv.post(scan)
         operation.done()
@@ -91,7 +85,7 @@ class Bridge:
     def on_stop(self, pv, operation):
         try:
             count = self.station.stop() if int(operation.value()) else 0
-        except (OSError, ValueError, Refused) as error:
+        except FAILURES as error:
             return operation.done(error=str(error))
         pv.post(count)
         operation.done()
@@ -104,24 +98,16 @@ def text(value: str) -> SharedPV:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("url", help="the address of the station, such as http://127.0.0.1:8480")
-    parser.add_argument("--token-file", type=Path, required=True, help="a file with the token of a viewer, or of an operator to record")
     parser.add_argument("--prefix", default="FULLBORE:", help="the beginning of each name (default: %(default)s)")
-    parser.add_argument("--source", help="what START records: an input of the station (input:NAME) or an endpoint")
-    parser.add_argument("--session", help="the session of scans that START records")
-    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="a further key of the request, such as duration=40s")
-    args = parser.parse_args()
-    request = {key: value for key, value in (("source", args.source), ("session", args.session)) if value}
-    for option in args.option:
-        key, sign, value = option.partition("=")
-        if not sign or not key.isidentifier() or key == "scan":
-            parser.error(f"--option {option}: write KEY=VALUE, such as duration=40s")
-        request[key] = value
+    add_options(parser)
+    args = vars(parser.parse_args())
+    prefix = args.pop("prefix")
     try:
-        station = Station(args.url, args.token_file.read_text().strip())
+        station = opened(**args)
     except (OSError, ValueError) as error:
         sys.exit(str(error))
-    with Bridge(station, args.prefix, request):
-        print(f"serving {args.prefix}*", flush=True)
+    with Bridge(station, prefix):
+        print(f"serving {prefix}*", flush=True)
         threading.Event().wait()
 
 

@@ -7,7 +7,7 @@ import shutil
 import time
 
 import pytest
-from fullbore import FOUND, GOOD, INTACT, REPOSITORY, run, text
+from fullbore import FOUND, GOOD, INCOMPLETE, INTACT, REPOSITORY, run, text
 from panda import DATA
 from pages import PATIENT, Machine, Page, commands_of, is_shown_truly
 
@@ -124,6 +124,41 @@ def test_the_tutorial_of_a_digitiser(machine):
     made = {path.name for path in machine.tmp.iterdir()}
     assert {"burst.png", "burst.sigmf-data", "burst.sigmf-meta", "burst.tdms"} <= made
     machine.types(page.next("fullbore rm "))
+    page.ends()
+
+
+@needs_root
+@pytest.mark.slow
+def test_the_page_for_a_laboratory(machine):
+    page = Page("docs/howto/lab.md")
+    page.is_not_run("fullbore demo ", "test_first_steps runs it")
+    machine.types(page.next("mkdir "))
+    machine.types(page.next("export FULLBORE_STORE="))
+    page.is_not_run("fullbore bench disk ", "it takes a minute; test_bench_disk runs it")
+    # What it finds depends on the host.
+    assert "/mnt/data" in machine.types(page.next("fullbore doctor"), code=(GOOD, FOUND, INCOMPLETE))
+    recorder = machine.starts(page.next("fullbore record "), until="armed")
+    digitiser = machine.starts(page.next("fullbore generate "), until="")
+    told = recorder.ends(code=(GOOD, FOUND))
+    assert "lab_first sealed" in told and "LOST" not in told, told
+    digitiser.ends()
+    if shutil.which("arv-fake-gv-camera-0.8"):
+        machine.starts(page.next("arv-fake-gv-camera-0.8"), until="")
+        # A camera that does not answer yet is one that is not there.
+        time.sleep(1)
+        assert "COMPLETE" in machine.types(page.next("fullbore record 'gvsp:"))
+    else:
+        page.is_not_run("arv-fake-gv-camera-0.8", "it is not installed here")
+        page.is_not_run("fullbore record 'gvsp:", "there is no camera here")
+    assert "lab_first" in machine.types(page.next("fullbore ls"))
+    assert "lab_first sealed" in machine.types(page.next("fullbore info "))
+    machine.types(page.next("fullbore verify "), code=INTACT)
+    assert "ci16_be at 1000000 Hz" in machine.types(page.next("fullbore spectrum "))
+    machine.types(page.next("fullbore convert "))
+    machine.types(page.next("fullbore convert "))
+    made = {path.name for path in machine.tmp.iterdir()}
+    assert {"first.png", "first.npy", "first.npy.json", "first.sigmf-data", "first.sigmf-meta"} <= made
+    machine.starts(page.next("fullbore serve"), until="http://127.0.0.1:8480/#login=").stop(code=None)
     page.ends()
 
 
