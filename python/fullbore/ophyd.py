@@ -237,7 +237,7 @@ class _Rows(StreamableDataProvider):
                     for key, column in self._columns.items()
                 ],
                 mimetype="application/x-hdf5",
-                collections_written_signal=self._samples,
+                collections_written_signal=self.collections_written_signal,
             )
         async for document in self._resources.make_stream_docs(collections_written, collections_per_event):
             yield document
