@@ -128,8 +128,9 @@ class Acquisitions:
     async def end(self) -> None:
         """Disarms the PandA, and waits until everything that it took is in the file and the account is sealed."""
         if self._follower is not None and self._recorder is not None:
-            self._stopping = True
-            if not self._follower.done():
+            # A second stop would abort.
+            if not self._stopping and not self._follower.done():
+                self._stopping = True
                 self._recorder.stop()
             # A plan that gives up waiting must not end the follower.
             await asyncio.shield(self._follower)
