@@ -52,8 +52,8 @@ class PandaDetector(StandardDetector):
     """A PandA whose samples fullbore records into an HDF5 file, one for each time that it is staged.
 
     `endpoint` is the address of the PandA, or `panda://…`. Samples are scaled, or with `raw` the integers as captured.
-    `flush` is the time after which readers see samples, `rate` the expected samples per second, and `compression` that
-    of the file. Further options are those of `fullbore record`, such as `buffer="256MiB"`.
+    `flush` is the time after which readers see samples, `rate` the expected samples per second; `compression` and
+    `nexus` are those of `hdf5:`. Further options are those of `fullbore record`, such as `buffer="256MiB"`.
 
     Each event is `collections_per_event` samples. `trigger` takes them as one acquisition, which the PandA ends itself.
     The blocks of the PandA determine when it samples: a plan sets them, and loads a table or a sequence.
@@ -68,13 +68,21 @@ class PandaDetector(StandardDetector):
         flush: str = "200ms",
         rate: Optional[float] = None,
         compression: Optional[str] = None,
+        nexus: Optional[str] = None,
         name: str = "",
         **options: Any,
     ) -> None:
         self.samples, set_samples = soft_signal_r_and_setter(int)
         self.headline, set_headline = soft_signal_r_and_setter(str)
+        options = {"reconnect": "5s", **options}
         self._acquisitions = Acquisitions(endpoint, set_samples, set_headline, options)
-        parameters = {"scaled": None if not raw else "false", "flush": flush, "rate": rate, "compression": compression}
+        parameters = {
+            "scaled": "false" if raw else None,
+            "flush": flush,
+            "rate": rate,
+            "compression": compression,
+            "nexus": nexus,
+        }
         self.add_detector_logics(
             _Trigger(self._acquisitions),
             _Acquire(self._acquisitions),
