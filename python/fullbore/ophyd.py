@@ -122,6 +122,8 @@ async def _unless_lost(
         await status
     finally:
         failed.cancel()
+        # Its error, if it has one too, is not the first.
+        status.task.add_done_callback(lambda task: task.cancelled() or task.exception())
         status.task.cancel()
 
 
