@@ -96,7 +96,7 @@ def test_h5py_reads_what_was_written(writer, tmp_path, native, compression, flus
     report = json.loads(write(writer, *words, path))
     with h5py.File(path) as file:
         assert check(file, native=native) == report["rows"] == file.attrs["samples"]
-        assert list(file) == sorted(COLUMNS)
+        assert set(file) - {"entry"} == set(COLUMNS)
         for name, (_, scaling) in COLUMNS.items():
             attributes = dict(file[name].attrs)
             assert attributes.pop("capture") == name.rsplit(".", 1)[1]
@@ -504,7 +504,7 @@ def test_past_the_page_cache_a_file_is_what_it_is_through_it(writer, disk, nativ
     assert report["past_page_cache"]
     with h5py.File(path) as file:
         assert check(file, native=native) == report["rows"]
-        held = sum(set_.id.get_storage_size() for set_ in file.values())
+        held = sum(set_.id.get_storage_size() for set_ in file.values() if isinstance(set_, h5py.Dataset))
     # Space allocated in advance has been freed.
     assert report["file_bytes"] == path.stat().st_size < held + (1 << 20)
     more = json.loads(write(writer, *words, "--megabytes", 40, "--append", path))

@@ -148,8 +148,7 @@ def test_several_acquisitions_go_into_one_file_with_an_index(tmp_path):
     with h5py.File(tmp_path / "all.h5") as file:
         words = file["PCAP.BITS0.Value"][()]
         np.testing.assert_array_equal(words, np.tile(np.arange(2_500), 3))
-        index = next(file[name] for name in file if isinstance(file[name], h5py.Group))
-        rows = [list(set_[()]) for name, set_ in index.items() if name.startswith("first")]
+        rows = [list(set_[()]) for name, set_ in file["acquisitions"].items() if name.startswith("first")]
         assert rows == [[0, 2_500, 5_000]]
 
 
@@ -315,7 +314,8 @@ def test_integers_of_32_bits_take_half_of_what_doubles_take(tmp_path):
     fields = ("--fields", "COUNTER1.OUT Value,COUNTER2.OUT Value,COUNTER3.OUT Value")
     integers, doubles = (recorded(tmp_path, form, *fields) for form in ("integers", "doubles"))
     with h5py.File(integers) as raw, h5py.File(doubles) as scaled:
-        stored = [sum(file[name].id.get_storage_size() for name in file if file[name].shape) for file in (raw, scaled)]
+        sets = [[set_ for set_ in file.values() if isinstance(set_, h5py.Dataset)] for file in (raw, scaled)]
+        stored = [sum(set_.id.get_storage_size() for set_ in of_file) for of_file in sets]
     assert stored[1] == 2 * stored[0] > 0, stored
 
 

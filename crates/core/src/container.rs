@@ -37,6 +37,18 @@ pub enum Compression {
     Bitshuffle,
 }
 
+/// What a file of a PandA says to programs for NeXus files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Nexus {
+    /// The columns are the data to draw.
+    #[default]
+    Data,
+    /// The columns also have the places of areaDetector's files.
+    AreaDetector,
+    /// Nothing.
+    Off,
+}
+
 /// An HDF5 file, or a template for several.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hdf5Target {
@@ -52,6 +64,8 @@ pub struct Hdf5Target {
     pub compression: Option<Compression>,
     /// Samples per second, if known: it determines the size of HDF5 chunks.
     pub rate: Option<f64>,
+    /// What a file of a PandA says to programs for NeXus files.
+    pub nexus: Nexus,
 }
 
 /// The shortest and the longest time between two flushes.
@@ -73,6 +87,11 @@ impl Hdf5Target {
             "none, gzip:1 to gzip:9, or bitshuffle; default: that of the appended file, else none",
         ),
         parameter("rate", "1e6", "samples per second, if known: sets the size of HDF5 chunks"),
+        parameter(
+            "nexus",
+            "areadetector",
+            "of a PandA: data (default: NXdata with links), areadetector (also its names), or off",
+        ),
     ];
 
     /// A plain file with default options.
@@ -84,6 +103,7 @@ impl Hdf5Target {
             existing: Existing::default(),
             compression: None,
             rate: None,
+            nexus: Nexus::default(),
         }
     }
 
@@ -128,6 +148,7 @@ impl Hdf5Target {
             existing: query.value("existing", existing)?.unwrap_or_default(),
             compression: query.value("compression", compression)?,
             rate: query.value("rate", rate)?,
+            nexus: query.value("nexus", nexus)?.unwrap_or_default(),
             ..plain
         })
     }
@@ -292,6 +313,16 @@ pub fn flush(text: &str) -> Result<Duration, String> {
     let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     time.filter(|time| FLUSH_MS.contains(&time.as_millis()))
         .ok_or_else(|| "it is a time from 10ms to 3600s".to_owned())
+}
+
+/// `data`, `areadetector` or `off`.
+fn nexus(text: &str) -> Result<Nexus, String> {
+    match text {
+        "data" => Ok(Nexus::Data),
+        "areadetector" => Ok(Nexus::AreaDetector),
+        "off" => Ok(Nexus::Off),
+        _ => Err("it is data, areadetector or off".to_owned()),
+    }
 }
 
 /// `1e6`

@@ -32,6 +32,7 @@ mod file;
 mod filter;
 mod index;
 mod master;
+mod nexus;
 mod panda;
 mod recovery;
 mod reserve;
@@ -114,8 +115,22 @@ pub struct Options {
     pub flush: Duration,
     /// Samples expected each second, if known. They determine the size of HDF5 chunks.
     pub rows_per_second: Option<f64>,
+    /// What a file of a PandA says to programs for NeXus files.
+    pub nexus: Nexus,
     /// True if readers may follow while the file is written.
     pub live: bool,
+}
+
+/// What a file of a PandA says to programs for NeXus files. A file that is continued stays as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Nexus {
+    /// The columns are the data to draw, by links in `/entry/data`.
+    #[default]
+    Data,
+    /// The same, and links where areaDetector's files have the values of each frame.
+    AreaDetector,
+    /// Nothing.
+    Off,
 }
 
 impl Default for Options {
@@ -126,6 +141,7 @@ impl Default for Options {
             compression: None,
             flush: Duration::from_secs(1),
             rows_per_second: None,
+            nexus: Nexus::default(),
             live: true,
         }
     }

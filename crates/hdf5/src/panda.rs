@@ -20,6 +20,7 @@ use super::column_buffers::ColumnBuffers;
 use super::dataset::{Layout, RowDataset};
 use super::file::{Begun, Hdf5File, check_ended, kernel, own_datasets, refused};
 use super::index::{self, Acquisition};
+use super::nexus;
 use super::{Ending, Error, Existing, Options, Report, SETTINGS, WRITING};
 
 /// The largest number of threads that compress chunks. Each works on one column.
@@ -319,7 +320,8 @@ fn check_names(columns: &[Column], path: &Path) -> Result<(), Error> {
     let mut seen = HashSet::new();
     for column in columns {
         let (path, name) = (path.to_owned(), column.name.escape_debug().to_string());
-        if column.name.contains(['/', '\0']) || column.name == index::GROUP {
+        let is_group = [index::GROUP, nexus::ENTRY].contains(&column.name.as_str());
+        if column.name.contains(['/', '\0']) || is_group {
             return Err(Error::Name { path, name });
         }
         if !seen.insert(&column.name) {
@@ -351,6 +353,7 @@ fn begin(
     }
     attributes::number(file, "missed", header.missed, path)?;
     attributes::reserve(file, header.missed, path)?;
+    nexus::describe(file, columns.list(), options.nexus, path)?;
     let (column_buffers, earlier) =
         (column_buffers(columns, chunk_rows, path)?, PreviousRecordings::default());
     Ok(Inside { rows, column_buffers, filled: 0, first: 0, earlier })

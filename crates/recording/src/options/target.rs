@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 #[cfg(feature = "hdf5")]
 use fullbore_containers::{Framing, SampleTarget};
 #[cfg(feature = "hdf5")]
-use fullbore_core::container::{Compression, Existing, Hdf5Target};
+use fullbore_core::container::{Compression, Existing, Hdf5Target, Nexus};
 use fullbore_core::device::{DeviceEnd, Flush};
 use fullbore_core::endpoint::FileTarget;
 #[cfg(feature = "hdf5")]
@@ -459,6 +459,11 @@ pub fn container_options(target: &Hdf5Target) -> hdf5::Options {
         }),
         flush: target.flush,
         rows_per_second: target.rate,
+        nexus: match target.nexus {
+            Nexus::Data => hdf5::Nexus::Data,
+            Nexus::AreaDetector => hdf5::Nexus::AreaDetector,
+            Nexus::Off => hdf5::Nexus::Off,
+        },
         live: true,
     }
 }
