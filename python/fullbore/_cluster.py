@@ -85,6 +85,7 @@ def where(client: Any, tasks: Sequence[Task]) -> dict[tuple[Place, ...], Optiona
     """The workers that have all files of tasks; None if any worker is as good. A task that none can run is an error."""
     client.wait_for_workers(1, timeout=60)
     here = near(client, [place for task in tasks for place in task.places])
+    all_workers = client.nthreads()
     found: dict[tuple[Place, ...], Optional[list[str]]] = {}
     for places in dict.fromkeys(task.places for task in tasks):
         workers = [worker for worker in here[places[0]] if all(worker in here[place] for place in places)]
@@ -93,7 +94,8 @@ def where(client: Any, tasks: Sequence[Task]) -> dict[tuple[Place, ...], Optiona
                 raise missing(place)
         if not workers and not all(place.address for place in places):
             raise _native.NotFoundError("no worker has the files of both streams\n  name a copy with --remote")
-        found[places] = workers or None
+        everywhere = len(workers) == len(all_workers)
+        found[places] = None if everywhere or not workers else workers
     return found
 
 

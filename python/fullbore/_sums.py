@@ -78,7 +78,7 @@ def squares(values: NDArray[Any], channels: int) -> NDArray[np.float64]:
         transform = np.fft.rfft(values, axis=1)[:, :channels]
         # The power of negative frequencies; those of channel 0 are its own.
         transform[:, 1:] *= np.sqrt(np.float32(2))
-    return np.sum(transform.real**2 + transform.imag**2, axis=0, dtype=np.float64)
+    return np.asarray(np.sum(transform.real**2 + transform.imag**2, axis=0, dtype=np.float64))
 
 
 def moments(reader: SampleReader, start: int, end: int) -> Sums:

@@ -105,32 +105,28 @@ def spectra(
     return found
 
 
-def streams_of(what: Streams, store: Roots = None) -> Iterator[Stream]:
+def streams_of(
+    what: Streams, store: Roots = None, *, skip_damaged: bool = False, token: Token = None
+) -> Iterator[Stream]:
     """The streams that are meant: of a session, of scans, or single ones."""
     if isinstance(what, Stream):
         yield what
     elif isinstance(what, Scan):
         yield from what.values()
-    elif isinstance(what, str):
-        yield from _named(what, store)
-    else:
+    elif not isinstance(what, str):
         for each in what:
-            yield from streams_of(each, store)
+            yield from streams_of(each, store, skip_damaged=skip_damaged, token=token)
+    elif store is None:
+        yield from open(what, skip_damaged=skip_damaged, token=token).values()
+    else:
+        yield from _of_store(what, list(store) if isinstance(store, (list, tuple)) else [store], skip_damaged)
 
 
-def _named(text: str, store: Roots) -> Iterator[Stream]:
-    if store is None:
-        yield from open(text).values()
-        return
-    roots = list(store) if isinstance(store, (list, tuple)) else [store]
-    session = open_store(*roots).sessions.get(text)
-    if session is not None:
-        for name in session:
-            yield from open(name, store=roots).values()
-        return
+def _of_store(text: str, roots: list[Any], skip_damaged: bool) -> Iterator[Stream]:
     scan, _, stream = text.partition("/")
-    opened = open(scan, store=roots)
-    yield from [opened[stream]] if stream else opened.values()
+    for name in open_store(*roots).sessions.get(text, [scan]):
+        opened = open(name, store=roots, skip_damaged=skip_damaged)
+        yield from [opened[stream]] if stream else opened.values()
 
 
 def _spectra(
@@ -140,7 +136,7 @@ def _spectra(
     weights(window, 1)
     length, lines = segment_rows(reader, channels), len(reader.columns)
     rows = rows_of(reader, chunks, length)
-    bins = bins_of(samples, average, length)
+    bins = bins_of(reader.rows, samples.sample_rate, average, length)
     powers, counts = [], []
     for first, behind in bins:
         parts = [
@@ -174,14 +170,13 @@ def _mean(parts: list[Sums], channels: int, lines: int) -> tuple[NDArray[np.floa
         return (power / segments)[np.newaxis], segments[np.newaxis]
 
 
-def bins_of(samples: Samples, average: Optional[float], multiple: int = 1) -> list[tuple[int, int]]:
+def bins_of(count: int, rate: Optional[float], average: Optional[float], multiple: int = 1) -> list[tuple[int, int]]:
     """The rows of each bin of time; they begin at multiples of a number of rows."""
-    count = len(samples)
     if average is None:
         return [(0, count)]
-    if samples.sample_rate is None:
-        raise ValueError("the sample rate is not known: open the samples with samples_at, or leave `average` out")
-    length = average * samples.sample_rate
+    if rate is None:
+        raise ValueError("the sample rate is not known, so rows of time need one")
+    length = average * rate
     if not length >= 1:
         raise ValueError(f"{average} s is shorter than one sample")
     # A segment belongs to the bin that it begins in.
