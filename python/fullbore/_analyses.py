@@ -68,6 +68,7 @@ class Result:
 class Work:
     """The tasks of one result, in order; `take` gets what each returned, and `result` makes the result of all."""
 
+    name: str
     tasks: list[Task]
     take: Callable[[int, Any], None]
     result: Callable[[], Result]
@@ -133,7 +134,7 @@ def spectra(source: Source, options: argparse.Namespace) -> Work:
         Task(_sums.spectral, (reader, start, end, channels, options.window), (reader.place,))
         for _, start, end in binned.pieces
     ]
-    return Work(tasks, binned.take, result)
+    return Work(source.name, tasks, binned.take, result)
 
 
 def power(source: Source, options: argparse.Namespace) -> Work:
@@ -159,7 +160,7 @@ def power(source: Source, options: argparse.Namespace) -> Work:
             (["seconds", "line", "power", "values", "absent"], rows),
         )
 
-    return Work(tasks, binned.take, result)
+    return Work(source.name, tasks, binned.take, result)
 
 
 def statistics(source: Source, options: argparse.Namespace) -> Work:
@@ -180,7 +181,7 @@ def statistics(source: Source, options: argparse.Namespace) -> Work:
             source.name, {"lines": source.lines, "rows": len(seconds), **summary}, arrays, (["seconds", "line", *told], rows)
         )
 
-    return Work(tasks, binned.take, result)
+    return Work(source.name, tasks, binned.take, result)
 
 
 def _moments(source: Source, options: argparse.Namespace) -> tuple[Binned, list[Task]]:
@@ -214,7 +215,7 @@ def subband(source: Source, options: argparse.Namespace) -> Work:
     rows = -(-reader.rows // band.step)
     each = max(1, rows_of(reader, options.chunks) // band.step)
     starts = range(0, rows, each)
-    path = options.output_of(source.name, ".npy")
+    path = options.output_of(source.name)
     opened: dict[str, Any] = {}
     absent = np.zeros(len(reader.columns), dtype=np.int64)
 
@@ -237,4 +238,4 @@ def subband(source: Source, options: argparse.Namespace) -> Work:
         )  # fmt: skip
 
     tasks = [Task(extract, (reader, start, min(start + each, rows), band), (reader.place,)) for start in starts]
-    return Work(tasks, take, result)
+    return Work(source.name, tasks, take, result)

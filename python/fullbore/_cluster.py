@@ -55,7 +55,7 @@ def run(
     """
     wanted = where(client, tasks)
     threads = sum(client.nthreads().values())
-    results = extra("distributed").as_completed(with_results=False)
+    results = extra("distributed").as_completed(loop=client.loop)
     numbers: dict[Any, int] = {}
     done: dict[int, Any] = {}
     taken, submitted = 0, 0
@@ -63,11 +63,10 @@ def run(
         # The window bounds what waits for its turn.
         while submitted < min(len(tasks), taken + AHEAD * max(1, threads)):
             task = tasks[submitted]
-            future = client.submit(
-                task.call, *task.arguments, pure=False, workers=wanted[task.places],
-                # A worker that takes the place of a dead one has another address.
-                allow_other_workers=True,
-            )  # fmt: skip
+            workers = wanted[task.places]
+            # A worker that takes the place of a dead one has another address, so others are allowed.
+            chosen: dict[str, Any] = {} if workers is None else {"workers": workers, "allow_other_workers": True}
+            future = client.submit(task.call, *task.arguments, pure=False, **chosen)
             numbers[future] = submitted
             results.add(future)
             submitted += 1

@@ -91,7 +91,7 @@ def correlate(one: Source, other: Source, options: argparse.Namespace, model: De
             (["seconds", "line", "delay_s", "coherence", "phase_degrees", "snr", "segments"], rows),
         )  # fmt: skip
 
-    return Work(tasks, binned.take, result)
+    return Work(names, tasks, binned.take, result)
 
 
 def _grid(one: Source, other: Source, options: argparse.Namespace, model: DelayModel) -> tuple[Grid, list[Side], int]:

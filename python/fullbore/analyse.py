@@ -116,12 +116,17 @@ def _analyse(options: argparse.Namespace) -> int:
     sources = list(_sources(options))
     if not sources:
         raise _native.NotFoundError("there is no stream to analyse")
-    options.output_of = lambda name, ending: _output(options, name, ending, len(sources) > 1)
+    # Each stream of `subband` is a result.
+    options.output_of = lambda name: _output(options, name, len(sources) > 1)
     works = _works(sources, options)
+    if options.output is not None:
+        options.output_of = lambda name: _output(options, name, len(works) > 1)
+        for work in works:
+            _refuse_existing(options.output_of(work.name).path)
     results = _run(works, options)
     told = []
     for result in results:
-        saved = _save(result, options, len(results) > 1)
+        saved = _save(result, options)
         told.append({"name": result.name, **_plain(result.summary), "file": saved})
     if options.json:
         print(json.dumps({"event": "analysed", "analysis": options.analysis, "results": told}), flush=True)
@@ -220,24 +225,27 @@ def _check_output(options: argparse.Namespace) -> None:
         return
     if options.output.suffix not in endings:
         raise ValueError(f"{options.output}: the ending is not {' or '.join(endings)}")
-    if options.output.exists():
-        raise ValueError(f"{options.output} exists, and is not replaced")
+    if not options.output.absolute().parent.is_dir():
+        raise ValueError(f"{options.output}: there is no directory {options.output.parent}")
 
 
-def _output(options: argparse.Namespace, name: str, ending: str, several: bool) -> Output:
+def _refuse_existing(path: Path) -> None:
+    if path.exists():
+        raise ValueError(f"{path} exists, and is not replaced")
+
+
+def _output(options: argparse.Namespace, name: str, several: bool) -> Output:
     path: Path = options.output
     if several:
         # Names of scans and streams have no character that is special in a path.
-        path = path.with_name(f"{path.stem}_{name.replace('/', '_').replace(':', '-')}{ending}")
-        if path.exists():
-            raise ValueError(f"{path} exists, and is not replaced")
+        path = path.with_name(f"{path.stem}_{name.replace('/', '_').replace(':', '-')}{path.suffix}")
     return Output(path)
 
 
-def _save(result: Result, options: argparse.Namespace, several: bool) -> Optional[str]:
+def _save(result: Result, options: argparse.Namespace) -> Optional[str]:
     if options.output is None:
         return None
-    output = _output(options, result.name, options.output.suffix, several)
+    output: Output = options.output_of(result.name)
     if options.output.suffix == ".npz":
         with open(output.part, "wb") as file:
             arrays: dict[str, Any] = {name: np.asarray(values) for name, values in result.arrays.items()}
