@@ -142,7 +142,9 @@ def main():
                 run = analyse(store, package, place, workers, kill)
                 found = run.pop("results")
                 first = found if first is None else first
-                run["same_results"] = all(np.array_equal(found[name], first[name]) for name in first) and len(found) == len(first)
+                run["same_results"] = sorted(found) == sorted(first) and all(
+                    np.array_equal(found[name], first[name]) for name in first
+                )
                 runs.append(run)
                 print(f"{workers} workers{', one killed' if kill else ''}: {run['seconds']:.1f} s, same: {run['same_results']}")
         ours = first[f"x_{SESSION}_no0000_s3.npz"][0, :, 0]
@@ -151,7 +153,8 @@ def main():
     total = each * options.scans * STREAMS
     rates = []
     for workers, kill in settings:
-        seconds = statistics.median(run["seconds"] for run in runs if (run["workers"], run["killed"]) == (workers, kill))
+        those = [run["seconds"] for run in runs if (run["workers"], run["killed"]) == (workers, kill)]
+        seconds = statistics.median(those)
         rates.append({"workers": workers, "killed": kill, "seconds": seconds, "MB_per_second": total / seconds / 1e6})
     document = {
         "when": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),

@@ -120,7 +120,9 @@ class Peak:
     """The coherence times the square root of twice the bandwidth times the time."""
 
 
-def peak(cross: NDArray[np.complex128], first: NDArray[np.float64], second: NDArray[np.float64], grid: Grid, segments: int) -> Peak:
+def peak(
+    cross: NDArray[np.complex128], first: NDArray[np.float64], second: NDArray[np.float64], grid: Grid, segments: int
+) -> Peak:
     """The peak of the correlation of one line over delay, between samples by a parabola."""
     total = float(np.sqrt(first.sum() * second.sum()))
     is_real = grid.length == 2 * grid.channels

@@ -71,7 +71,8 @@ def correlate(one: Source, other: Source, options: argparse.Namespace, model: De
             for bin in range(len(cross))
         ]
         seconds = np.array([first for first, _ in bins]) * grid.length / grid.hertz
-        found = {key: np.array([[getattr(it, key) for it in row] for row in peaks]) for key in ("delay", "coherence", "phase", "snr")}
+        keys = {"delay_s": "delay", "coherence": "coherence", "phase_degrees": "phase", "snr": "snr"}
+        found = {name: np.array([[getattr(it, key) for it in row] for row in peaks]) for name, key in keys.items()}
         best = np.unravel_index(np.argmax(np.nan_to_num(found["snr"])), found["snr"].shape)
         rows = [
             (second, line, it.delay, it.coherence, it.phase, it.snr, int(count))
@@ -85,9 +86,9 @@ def correlate(one: Source, other: Source, options: argparse.Namespace, model: De
             names,
             {"lines": lines, "rows": len(peaks), "segments": segments.sum(axis=0),
              "left_out": binned.column("left_out").sum(axis=0),
-             **{("delay_s" if key == "delay" else key): float(values[best]) for key, values in found.items()}},
+             **{name: float(values[best]) for name, values in found.items()}},
             {"cross": mean, "spectral_coherence": coherence, "frequency": frequency, "seconds": seconds, "segments": segments,
-             "lines": lines, **{("delay_s" if key == "delay" else key): values for key, values in found.items()}},
+             "lines": lines, **found},
             (["seconds", "line", "delay_s", "coherence", "phase_degrees", "snr", "segments"], rows),
         )  # fmt: skip
 

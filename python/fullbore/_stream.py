@@ -245,9 +245,9 @@ class Stream:
     def to_dask(self, start: Any = None, end: Any = None, *, chunks: Any = "256MiB", **options: Any) -> Any:
         """The samples, or a range of them, as an array of Dask with a row for each moment and a column for each line.
 
-        `chunks` is the size of a chunk in memory, or its number of rows. A chunk is a place and a range: it is read when it
-        is computed, by the process that computes it, from the files if that host has them, else from the copy at `remote`: the address of
-        a station (`http://HOST:PORT`, with its `token`), or of a place in an object store. `start`, `end`, `channels` and
+        `chunks` is the size of a chunk in memory, or its number of rows. A chunk is a place and a range. The process that
+        computes it reads it: from the files if its host has them, else from the copy at `remote`, which is the address of
+        a station (`http://HOST:PORT`, with its `token`) or of a place in an object store. `start`, `end`, `channels` and
         `dtype` are those of `samples`. Absent samples are NaN, or masked with `masked`. Needs fullbore[dask].
         """
         return self.samples.to_dask(start, end, chunks=chunks, **options)

@@ -19,6 +19,7 @@ from . import _analyses, _native, _pairs
 from ._analyses import Result, Source, Work
 from ._cluster import connected, run, workers_of
 from ._extras import extra
+from ._scan import Roots
 from ._sums import WINDOWS
 from .dask import streams_of
 
@@ -60,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
         verb = verbs.add_parser(name, help=does, description=f"{does[0].upper()}{does[1:]}.")
         add = verb.add_argument
         add("scans", nargs="+", help="a session, SESSION_SCAN, SESSION_SCAN/STREAM, a path, or the address of a copy")
-        add("--store", help="the directories of the store, separated by commas")
+        add("--store", help="the directories of the store, separated by commas [default: $FULLBORE_STORE]")
         add("--remote", metavar="URL", help="where hosts without the store read: http://HOST:PORT of a station, or s3://…")
         add("--token-file", metavar="FILE", help="the token of the station; on the hosts of workers, too")
         add("--scheduler", metavar="tcp://HOST:PORT", help="a cluster of Dask; without it, processes of this host")
@@ -137,10 +138,9 @@ def _analyse(options: argparse.Namespace) -> int:
 
 
 def _sources(options: argparse.Namespace) -> Iterator[Source]:
-    store = options.store.split(",") if options.store else None
     names: set[str] = set()
     for text in options.scans:
-        for stream in streams_of(text, store, skip_damaged=options.skip_damaged, token=_token(options)):
+        for stream in streams_of(text, _store_of(text, options), skip_damaged=options.skip_damaged, token=_token(options)):
             samples = stream.samples if options.sample_rate is None else stream.samples_at(options.sample_rate)
             rate, most = samples.sample_rate, len(samples)
             if rate is None and (options.start or options.length is not None):
@@ -154,6 +154,16 @@ def _sources(options: argparse.Namespace) -> Iterator[Source]:
             if source.name not in names:
                 names.add(source.name)
                 yield source
+
+
+def _store_of(text: str, options: argparse.Namespace) -> Roots:
+    """The directories of the store that has a scan; None of a path or an address. The default is that of all commands."""
+    if options.store:
+        return list(options.store.split(","))
+    if _native.is_address(text) or ("/" in text and Path(text).parent.is_dir()):
+        return None
+    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share"
+    return (os.environ.get("FULLBORE_STORE") or str(Path(data) / "fullbore")).split(",")
 
 
 def _token(options: argparse.Namespace) -> Optional[Path]:
@@ -206,7 +216,8 @@ class Progress:
             return
         self.told, seconds = now, now - self.begun
         if self.as_json:
-            print(json.dumps({"event": "progress", "done": done, "tasks": self.tasks, "seconds": round(seconds, 3)}), flush=True)
+            told = {"event": "progress", "done": done, "tasks": self.tasks, "seconds": round(seconds, 3)}
+            print(json.dumps(told), flush=True)
         elif self.shows:
             left = seconds * (self.tasks - done) / max(1, done)
             sys.stderr.write(f"\r{done} of {self.tasks} tasks, {seconds:.0f} s, about {left:.0f} s left \x1b[K")
