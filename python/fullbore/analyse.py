@@ -19,7 +19,6 @@ from . import _analyses, _native, _pairs
 from ._analyses import Result, Source, Work
 from ._cluster import connected, run, workers_of
 from ._extras import extra
-from ._scan import Roots
 from ._sums import WINDOWS
 from .dask import streams_of
 
@@ -156,7 +155,7 @@ def _sources(options: argparse.Namespace) -> Iterator[Source]:
                 yield source
 
 
-def _store_of(text: str, options: argparse.Namespace) -> Roots:
+def _store_of(text: str, options: argparse.Namespace) -> Optional[list[Any]]:
     """The directories of the store that has a scan; None of a path or an address. The default is that of all commands."""
     if options.store:
         return list(options.store.split(","))
