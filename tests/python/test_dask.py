@@ -16,7 +16,7 @@ import numpy as np
 import package
 import pytest
 import wire
-from fullbore import BINARY, FOUND, GOOD, PATIENCE, REFUSED, REPOSITORY, Recording, free_ports
+from fullbore import BINARY, FOUND, GOOD, PATIENCE, REFUSED, REPOSITORY, Recording, free_ports, run
 from station import SECRETS, Station
 from test_spectrum import FPS, RATE, SAMPLES, frames, power, two_bits, weights
 
@@ -128,6 +128,9 @@ def test_a_chunk_comes_over_http_from_a_station(recorded, tmp_path):
             fb.open(f"{address}/api/v1/copies/test_one", token="wrong")
         with pytest.raises(fb.NotFoundError):
             client.open("test_two")
+        told = run("cat", f"{address}/api/v1/copies/test_one", "--stream", "a",
+                   env={**os.environ, "FULLBORE_TOKEN": SECRETS["viewer"]})  # fmt: skip
+        assert told.stdout == run("cat", "test_one", "--stream", "a", "--store", store).stdout
         ranges(station, next(store.glob("test_one_dsa/*.00000000")).read_bytes())
 
 
@@ -207,19 +210,26 @@ def test_a_cluster_computes_each_analysis(recorded, tmp_path):
         ["statistics", "test_two", *common],
         ["statistics", "test_one", *common, "-o", out[0]],
     ]
-    program = tmp_path / "cluster.py"
-    program.write_text(CLUSTER)
-    done = subprocess.run(
-        [sys.executable, program], env=MODULES, input=json.dumps(jobs), capture_output=True, text=True, timeout=PATIENCE
-    )
+    with Station(store, tmp_path / "state") as station:
+        token = tmp_path / "token"
+        token.write_text(SECRETS["viewer"])
+        copy = f"http://127.0.0.1:{station.port}/api/v1/copies/test_one"
+        jobs.insert(5, ["statistics", copy, "--chunks", "200kB", "--token-file", str(token)])
+        program = tmp_path / "cluster.py"
+        program.write_text(CLUSTER)
+        done = subprocess.run(
+            [sys.executable, program], env=MODULES, input=json.dumps(jobs), capture_output=True, text=True, timeout=PATIENCE
+        )
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     codes = [line["code"] for line in lines if "code" in line]
-    assert codes == [GOOD] * 5 + [REFUSED] * 2, done.stderr
+    assert codes == [GOOD] * 6 + [REFUSED] * 2, done.stderr
     assert "test_two" in done.stderr and "exists" in done.stderr
     told = [line["results"] for line in lines if line.get("event") == "analysed"]
     means = [values["mean"][0] for values in told[0]]
     assert np.allclose(means, [np.nanmean(a), np.nanmean(b)], rtol=1e-9)
+    over_http = [{**result, "file": None} for result in told[5]]
+    assert over_http == [{**result, "file": None} for result in told[0]]
     with open(tmp_path / "statistics_test_one_b.csv", newline="") as file:
         (row,) = csv.DictReader(file)
     assert float(row["deviation"]) == pytest.approx(np.nanstd(b)) and int(row["absent"]) == SAMPLES

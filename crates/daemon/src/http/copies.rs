@@ -110,7 +110,7 @@ pub(super) async fn get(
         Found::Chunk(file) => {
             let permit = Arc::clone(&station.copiers).acquire_owned().await;
             let permit = permit.map_err(|error| Problem::internal(&error))?;
-            let read = move |at, into: &mut [u8]| file.read_exact_at(into, from + at);
+            let read = move |at: u64, into: &mut [u8]| file.read_exact_at(into, from + at);
             streamed("copies", permit, bytes, read)?
         }
     };

@@ -119,7 +119,8 @@ mod tests {
         let store = Store::new(1);
         let laid = store.lay_down("r1_a", &[StreamPlan::vdif("a")]);
         let served = ServedCopy::of_scan(&store.roots(), &laid.name).unwrap();
-        for name in ["", "..", "r1_a/../../x", "/etc/passwd", "r1_a/.fullbore/copies.json", "index"] {
+        for name in ["", "..", "r1_a/../../x", "/etc/passwd", "r1_a/.fullbore/copies.json", "index"]
+        {
             assert_eq!(served.part(name), None, "{name}");
         }
     }
