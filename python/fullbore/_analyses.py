@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
@@ -60,8 +60,10 @@ class Result:
     """A few numbers for people and scripts."""
     arrays: dict[str, Any] = field(default_factory=dict)
     """All numbers, as they are saved."""
-    table: Optional[tuple[list[str], list[tuple[Any, ...]]]] = None
-    """The same as rows, with the names of the columns."""
+    columns: list[str] = field(default_factory=list)
+    """The names of the columns of a table."""
+    rows: Callable[[], Iterator[tuple[Any, ...]]] = lambda: iter(())
+    """The same numbers as rows of it."""
 
 
 @dataclass
@@ -114,12 +116,13 @@ def spectra(source: Source, options: argparse.Namespace) -> Work:
         with np.errstate(invalid="ignore"):
             total = np.nansum(binned.column("power"), axis=0) / np.maximum(1, segments.sum(axis=0))
         strongest = frequency[np.argmax(total, axis=0)]
-        rows = [
-            (second, name, at, value, int(count))
-            for second, row, counts in zip(seconds, power, segments)
-            for name, column, count in zip(source.lines, row.T, counts)
-            for at, value in zip(frequency, column)
-        ]
+
+        def rows() -> Iterator[tuple[Any, ...]]:
+            for second, row, counts in zip(seconds, power, segments):
+                for name, column, count in zip(source.lines, row.T, counts):
+                    for at, value in zip(frequency, column):
+                        yield second, name, at, value, int(count)
+
         unit = "frequency_hz" if rate else "cycles_per_sample"
         return Result(
             source.name,
@@ -127,7 +130,7 @@ def spectra(source: Source, options: argparse.Namespace) -> Work:
              "mean_square": total.sum(axis=0), "strongest": strongest},
             {"power": power, "frequency": frequency, "seconds": seconds, "segments": segments, "left_out": left_out,
              "lines": source.lines},
-            (["seconds", "line", unit, "power", "segments"], rows),
+            ["seconds", "line", unit, "power", "segments"], rows,
         )  # fmt: skip
 
     tasks = [
@@ -148,16 +151,18 @@ def power(source: Source, options: argparse.Namespace) -> Work:
             squares = parts * binned.column("sums")[:, 1] / values
             mean = parts * binned.column("sums")[:, 1].sum(axis=0) / values.sum(axis=0)
         seconds = source.seconds([first for first, _ in binned.bins])
-        rows = [
-            (second, name, value, int(there), int(gone))
-            for second, *columns in zip(seconds, squares, values, absent)
-            for name, value, there, gone in zip(source.lines, *columns)
-        ]
+
+        def rows() -> Iterator[tuple[Any, ...]]:
+            for second, *columns in zip(seconds, squares, values, absent):
+                for name, value, there, gone in zip(source.lines, *columns):
+                    yield second, name, value, int(there), int(gone)
+
         return Result(
             source.name,
             {"lines": source.lines, "rows": len(squares), "mean_square": mean, "absent": absent.sum(axis=0)},
             {"power": squares, "seconds": seconds, "values": values, "absent": absent, "lines": source.lines},
-            (["seconds", "line", "power", "values", "absent"], rows),
+            ["seconds", "line", "power", "values", "absent"],
+            rows,
         )
 
     return Work(source.name, tasks, binned.take, result)
@@ -170,15 +175,16 @@ def statistics(source: Source, options: argparse.Namespace) -> Work:
     def result() -> Result:
         seconds = source.seconds([first for first, _ in binned.bins])
         told = _central(binned)
-        rows = [
-            (second, name, *(told[key][bin, line].item() for key in told))
-            for bin, second in enumerate(seconds)
-            for line, name in enumerate(source.lines)
-        ]
+
+        def rows() -> Iterator[tuple[Any, ...]]:
+            for bin, second in enumerate(seconds):
+                for line, name in enumerate(source.lines):
+                    yield second, name, *(told[key][bin, line].item() for key in told)
+
         summary = {key: told[key][0] if len(seconds) == 1 else told[key] for key in ("mean", "deviation", "absent")}
         arrays = {**told, "seconds": seconds, "lines": source.lines}
         return Result(
-            source.name, {"lines": source.lines, "rows": len(seconds), **summary}, arrays, (["seconds", "line", *told], rows)
+            source.name, {"lines": source.lines, "rows": len(seconds), **summary}, arrays, ["seconds", "line", *told], rows
         )
 
     return Work(source.name, tasks, binned.take, result)

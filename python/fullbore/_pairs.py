@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from itertools import combinations
 from typing import Any, Optional
 
@@ -74,11 +75,12 @@ def correlate(one: Source, other: Source, options: argparse.Namespace, model: De
         keys = {"delay_s": "delay", "coherence": "coherence", "phase_degrees": "phase", "snr": "snr"}
         found = {name: np.array([[getattr(it, key) for it in row] for row in peaks]) for name, key in keys.items()}
         best = np.unravel_index(np.argmax(np.nan_to_num(found["snr"])), found["snr"].shape)
-        rows = [
-            (second, line, it.delay, it.coherence, it.phase, it.snr, int(count))
-            for second, row, counts in zip(seconds, peaks, segments)
-            for line, it, count in zip(lines, row, counts)
-        ]
+
+        def rows() -> Iterator[tuple[Any, ...]]:
+            for second, row, counts in zip(seconds, peaks, segments):
+                for line, it, count in zip(lines, row, counts):
+                    yield second, line, it.delay, it.coherence, it.phase, it.snr, int(count)
+
         with np.errstate(invalid="ignore", divide="ignore"):
             mean = cross / segments[:, np.newaxis, :]
         frequency = _sums.frequencies(one.reader, grid.channels, grid.hertz)
@@ -89,7 +91,7 @@ def correlate(one: Source, other: Source, options: argparse.Namespace, model: De
              **{name: float(values[best]) for name, values in found.items()}},
             {"cross": mean, "spectral_coherence": coherence, "frequency": frequency, "seconds": seconds, "segments": segments,
              "lines": lines, **found},
-            (["seconds", "line", "delay_s", "coherence", "phase_degrees", "snr", "segments"], rows),
+            ["seconds", "line", "delay_s", "coherence", "phase_degrees", "snr", "segments"], rows,
         )  # fmt: skip
 
     return Work(names, tasks, binned.take, result)

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
@@ -94,12 +94,12 @@ def main(words: Optional[Sequence[str]] = None) -> int:
     try:
         return _analyse(options)
     except KeyboardInterrupt:
-        return _complain(options, "stopped before the end: nothing was written", None, FOUND)
+        return _complain(options, "stopped before the end: results that were complete are written", None, FOUND)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return GOOD
     except _native.DamagedError as error:
-        return _complain(options, str(error), error.hint, FOUND)
+        return _complain(options, str(error), "--skip-damaged counts such data as not received", FOUND)
     except _native.Error as error:
         return _complain(options, str(error), error.hint, REFUSED)
     except (ValueError, OSError, IndexError) as error:
@@ -123,11 +123,19 @@ def _analyse(options: argparse.Namespace) -> int:
         options.output_of = lambda name: _output(options, name, len(works) > 1)
         for work in works:
             _refuse_existing(options.output_of(work.name).path)
-    results = _run(works, options)
-    told = []
-    for result in results:
-        saved = _save(result, options)
-        told.append({"name": result.name, **_plain(result.summary), "file": saved})
+    told: list[dict[str, Any]] = []
+
+    def keep(result: Result) -> None:
+        # A session has more numbers than memory: each result is written when it is complete.
+        told.append({"name": result.name, **_plain(result.summary), "file": _save(result, options)})
+
+    try:
+        _run(works, options, keep)
+    except BaseException:
+        if options.output is not None:
+            for work in works:
+                options.output_of(work.name).part.unlink(missing_ok=True)
+        raise
     if options.json:
         print(json.dumps({"event": "analysed", "analysis": options.analysis, "results": told}), flush=True)
     else:
@@ -177,22 +185,26 @@ def _works(sources: list[Source], options: argparse.Namespace) -> list[Work]:
     return [analysis(source, options) for source in sources]
 
 
-def _run(works: list[Work], options: argparse.Namespace) -> list[Result]:
+def _run(works: list[Work], options: argparse.Namespace, keep: Callable[[Result], None]) -> None:
     tasks = [(work, number, task) for work in works for number, task in enumerate(work.tasks)]
-    results: list[Result] = []
 
     def take(at: int, part: Any) -> None:
         work, number, _ = tasks[at]
         work.take(number, part)
         if number + 1 == len(work.tasks):
-            results.append(work.result())
+            keep(work.result())
+            # Its sums are not needed any more.
+            work.take, work.result = _nothing, _nothing
 
     with connected(options.scheduler, options.workers) as client:
         shown = Progress(len(tasks), options.json)
         shown.begin(workers_of(client))
         run(client, [task for _, _, task in tasks], take, shown.tell)
         shown.end()
-    return results
+
+
+def _nothing(*_: Any) -> Any:
+    raise AssertionError("this work is complete")
 
 
 class Progress:
@@ -261,11 +273,10 @@ def _save(result: Result, options: argparse.Namespace) -> Optional[str]:
             arrays: dict[str, Any] = {name: np.asarray(values) for name, values in result.arrays.items()}
             np.savez(file, **arrays)
     elif options.output.suffix == ".csv":
-        assert result.table is not None
         with open(output.part, "w", encoding="utf-8", newline="") as table:
             writer = csv.writer(table, lineterminator="\n")
-            writer.writerow(result.table[0])
-            writer.writerows(result.table[1])
+            writer.writerow(result.columns)
+            writer.writerows(result.rows())
     return output.done()
 
 

@@ -5,6 +5,7 @@ import importlib
 import json
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -215,6 +216,7 @@ def test_a_cluster_computes_each_analysis(recorded, tmp_path):
         token.write_text(SECRETS["viewer"])
         copy = f"http://127.0.0.1:{station.port}/api/v1/copies/test_one"
         jobs.insert(5, ["statistics", copy, "--chunks", "200kB", "--token-file", str(token)])
+        jobs += [["statistics", "test_one/b", "--store", str(damaged(store, tmp_path)), *more] for more in ([], ["--skip-damaged"])]
         program = tmp_path / "cluster.py"
         program.write_text(CLUSTER)
         done = subprocess.run(
@@ -223,11 +225,12 @@ def test_a_cluster_computes_each_analysis(recorded, tmp_path):
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     codes = [line["code"] for line in lines if "code" in line]
-    assert codes == [GOOD] * 6 + [REFUSED] * 2, done.stderr
-    assert "test_two" in done.stderr and "exists" in done.stderr
+    assert codes == [GOOD] * 6 + [REFUSED] * 2 + [FOUND, GOOD], done.stderr
+    assert all(word in done.stderr for word in ("test_two", "exists", "CRC32C", "--skip-damaged"))
     told = [line["results"] for line in lines if line.get("event") == "analysed"]
     means = [values["mean"][0] for values in told[0]]
     assert np.allclose(means, [np.nanmean(a), np.nanmean(b)], rtol=1e-9)
+    assert told[6][0]["absent"][0] > 10 * SAMPLES
     over_http = [{**result, "file": None} for result in told[5]]
     assert over_http == [{**result, "file": None} for result in told[0]]
     with open(tmp_path / "statistics_test_one_b.csv", newline="") as file:
@@ -241,6 +244,15 @@ def test_a_cluster_computes_each_analysis(recorded, tmp_path):
     assert np.allclose(series["power"][:, 0], expected) and np.allclose(series["seconds"], np.arange(10) / 10 + 0.1)
     correlations(a, b, np.load(out[2]), told[2][0], told[3][0])
     filtered(a, np.load(out[3]), told[4][0])
+
+
+def damaged(store, place):
+    """A copy of the store with a few wrong bytes."""
+    copy = shutil.copytree(store, place / "damaged")
+    with open(next(copy.glob("test_one_dsb/*.00000000")), "r+b") as file:
+        file.seek(100_000)
+        file.write(b"damage")
+    return copy
 
 
 def correlations(a, b, saved, told, with_model):
