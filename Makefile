@@ -16,7 +16,7 @@ DEBUG  := target/debug/fullbore
 RELEASE := target/release/fullbore
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check soak soak-panda soak-record long bench bench-session bench-replay bench-captures bench-panda bench-pattern bench-versions bench-transfer bench-objects bench-disk docs fuzz binary release rust bench-spectrum bench-tdms bench-digital-rf bench-playback bench-python wheel bench-circular bench-station
+.PHONY: help demo test check soak soak-panda soak-record long bench bench-session bench-replay bench-captures bench-panda bench-pattern bench-versions bench-transfer bench-objects bench-disk docs fuzz binary release rust bench-spectrum bench-tdms bench-digital-rf bench-playback bench-python wheel bench-circular bench-station bench-dask
 
 help:            ## This list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,6 +94,10 @@ soak-record: release ## VDIF streams for an hour (FULLBORE_SOAK_SECONDS): the ac
 bench-python: rust $(VENV)/tests ## Samples in Python beside baseband: rate of one core.
 	$(CARGO) build --release --locked -p fullbore -p fullbore-python
 	$(VENV)/bin/python benches/python_samples.py $(BENCH)
+
+bench-dask: rust $(VENV)/tests ## The spectra of a session of 480 streams with Dask: one worker, two, and one of two killed midway.
+	$(CARGO) build --release --locked -p fullbore -p fullbore-python
+	$(VENV)/bin/python benches/dask.py $(BENCH)
 
 bench-versions: $(VENV)/tests ## The CPU time and memory of two builds, OLD=binary NEW=binary, job by job in turn.
 	$(PYTHON) benches/versions.py "$(OLD)" "$(NEW)" $(BENCH)

@@ -11,6 +11,8 @@ from ._native import Error
 EXTRAS = {
     "astropy": "astronomy",
     "baseband": "astronomy",
+    "dask": "dask",
+    "distributed": "dask",
     "fsspec": "tables",
     "h5py": "bluesky",
     "matplotlib": "plots",

@@ -13,9 +13,14 @@ from numpy.typing import DTypeLike, NDArray
 
 from . import _native, _tables
 from ._arrays import Readable
+from ._place import Place, Token
+from ._reader import SampleReader
 from ._time import datetime64, is_time, seconds_of, unix_ns
 
 Channels = Union[None, int, str, "Line", Iterable[Union[int, str, "Line"]]]
+
+# The types of values that other processes read.
+KINDS = ("float32", "complex64", "int8", "int16", "int32")
 
 # Rows of a block in iterations, if no number is given: 16 MiB of floats for each line.
 ROWS = 1 << 22
@@ -39,9 +44,13 @@ class Samples(Readable):
 
     ndim = 2
 
-    def __init__(self, native: _native.Samples, name: str) -> None:
+    def __init__(
+        self, native: _native.Samples, name: str, place: Place, rate: Optional[tuple[int, int]] = None
+    ) -> None:
         self._native = native
         self._name = name
+        self._place = place
+        self._rate = rate
         self.lines = [Line(thread, channel) for thread, channel in native.lines]
         """The lines, in the order of columns."""
 
@@ -175,6 +184,36 @@ class Samples(Readable):
     def to_xarray(self, start: Any = None, end: Any = None, *, channels: Channels = None) -> Any:
         """A range as a `DataArray` of xarray, with the time of each row, and thread and channel of each line."""
         return _tables.labelled(self, start, end, channels, self._name)
+
+    def reader(
+        self,
+        start: Any = None,
+        end: Any = None,
+        *,
+        channels: Channels = None,
+        dtype: Optional[DTypeLike] = None,
+        masked: bool = False,
+        remote: Optional[str] = None,
+        token: Token = None,
+    ) -> SampleReader:
+        """A range as an array that is read when it is sliced, by any process. It has a place and numbers, and no data."""
+        first = 0 if start is None else self._row(start)
+        behind = len(self) if end is None else self._row(end)
+        wanted = self.dtype if dtype is None else np.dtype(dtype)
+        if wanted.kind == "c" and not self._native.complex:
+            raise _native.UnsupportedError("the samples are real: ask for f4")
+        if self._native.complex and wanted != np.complex64 or wanted.name not in KINDS:
+            raise TypeError(f"samples are read as f4, i1, i2 or i4, or as c8 if they are complex; not as {wanted}")
+        columns = tuple(self._columns(channels)[0])
+        place = self._place.with_copy(remote, token)
+        rows = max(0, behind - first)
+        return SampleReader(place, self._name, self._rate, first, rows, columns, wanted.name, masked)
+
+    def to_dask(self, start: Any = None, end: Any = None, *, chunks: Any = "256MiB", **options: Any) -> Any:
+        """A range as an array of Dask, whose chunks are read where the scan is. See `Stream.to_dask`."""
+        from . import dask
+
+        return dask.array(self.reader(start, end, **options), chunks)
 
     def _row(self, value: Any) -> int:
         if is_time(value):

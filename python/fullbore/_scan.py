@@ -10,27 +10,32 @@ from typing import Any, Optional, Union
 
 from . import _native, _plots, _tables
 from ._html import table
+from ._place import Place, Token, kept, secret
 from ._stream import Stream
 
 Path = Union[str, "os.PathLike[str]"]
 Roots = Union[None, Path, "list[Path]", "tuple[Path, ...]"]
 
 
-def open(place: Path, *, store: Roots = None, skip_damaged: bool = False) -> Scan:
+def open(place: Path, *, store: Roots = None, skip_damaged: bool = False, token: Token = None) -> Scan:
     """Opens a scan: by a path (`store/session_scan`, or the directory of a stream), or by its name in a store.
 
     The address of a copy in an object store (`s3://bucket/prefix/session_scan`) opens the copy; its blocks are read by
     ranges. A path finds the other members of its disk set by the manifest. With `store`, one directory or several, `place` is
     the name of a scan or an unambiguous beginning of it. A scan that is being recorded is opened as far as it is
     durable. With `skip_damaged`, data that cannot be read counts as not received; else it is a `DamagedError`.
+    A station has copies of its sealed scans at `http://HOST:PORT/api/v1/copies/SCAN`; `token`, or the file that it names,
+    logs in there.
     """
     if store is None and _native.is_address(os.fspath(place)):
-        return Scan(_native.Scan.open_copy(os.fspath(place), skip_damaged))
+        address = os.fspath(place)
+        native = _native.Scan.open_copy(address, skip_damaged, secret(token))
+        return Scan(native, skip_damaged, address, kept(token))
     roots, scan, _ = _native.find(os.fspath(place), _roots(store))
     if scan is None:
         names = ", ".join(list(Store(roots))[:6])
         raise _native.NotFoundError(f"`{place}` is a store, not a scan\n  open_store opens it; it has: {names or 'no scan'}")
-    return Scan(_native.Scan.open(roots, scan, skip_damaged))
+    return Scan(_native.Scan.open(roots, scan, skip_damaged), skip_damaged)
 
 
 def open_store(*directories: Path, skip_damaged: bool = False) -> Store:
@@ -49,8 +54,12 @@ def verify(place: Union[Scan, Path], *, store: Roots = None) -> Any:
 class Scan(Mapping[str, Stream]):
     """One contiguous recording: its streams by name. A stream that it does not have is a `NotFoundError`."""
 
-    def __init__(self, native: _native.Scan) -> None:
+    def __init__(
+        self, native: _native.Scan, skip_damaged: bool = False, address: Optional[str] = None, token: Token = None
+    ) -> None:
         self._native = native
+        self._copy = address, token
+        self._skip_damaged = skip_damaged
         self.manifest: Any = json.loads(native.manifest())
         """The manifest, as its schema describes it."""
 
@@ -100,7 +109,15 @@ class Scan(Mapping[str, Stream]):
         return json.loads(self._native.verify())
 
     def __getitem__(self, name: str) -> Stream:
-        return Stream(self._native.stream(name), name, self.name, self.members)
+        return Stream(self._native.stream(name), name, self._place)
+
+    @property
+    def _place(self) -> Place:
+        """Where other processes find it."""
+        address, token = self._copy
+        # Another process may run in another directory.
+        roots = tuple(os.path.abspath(root) for root in self.members)
+        return Place(self.name, str(self.manifest["uuid"]), roots, address, kept(token), self._skip_damaged)
 
     def __contains__(self, name: object) -> bool:
         return name in self._native.streams

@@ -11,7 +11,10 @@ from typing import Any, Optional, Union
 
 from ._html import table
 from ._http import Address, Events, Path, StationError, path_of
+from ._place import copy_address
 from ._recorder import named
+from ._scan import Scan
+from ._scan import open as open_scan
 from ._spectra import Spectra, Spectrum, messages
 from ._time import is_time, utc
 
@@ -87,6 +90,12 @@ class Station:
     def scan(self, scan: str) -> Any:
         """A scan by its whole name: manifest, accounts, completeness and markers."""
         return self.ask("GET", "scans", scan)
+
+    def open(self, scan: str, *, skip_damaged: bool = False) -> Scan:
+        """Opens a sealed scan of the station, by its whole name: its index is fetched, and its blocks are read by ranges."""
+        if self.address.unix is not None:
+            raise StationError(f"{self.address}: scans are read over http or https", None, "fullbore.open opens its store")
+        return open_scan(copy_address(str(self.address), scan), skip_damaged=skip_damaged, token=self.address.token)
 
     def mark(self, scan: str, text: str, time: Any = None) -> Any:
         """Marks a moment of a scan; without a time, now, or the end of a scan that is over."""

@@ -20,6 +20,7 @@ from . import _native, _plots, _tables
 from ._arrays import Readable
 from ._extras import extra
 from ._html import table, timeline
+from ._place import Place
 from ._products import Product, product
 from ._samples import Samples
 from ._time import astropy_time, datetime64, is_time, unix_ns
@@ -214,13 +215,13 @@ class StreamFile(io.RawIOBase):
 class Stream:
     """One stream of a scan."""
 
-    def __init__(self, native: _native.Stream, name: str, scan: str, members: list[str]) -> None:
+    def __init__(self, native: _native.Stream, name: str, place: Place) -> None:
         self._native = native
         self.name = name
         """Its name."""
-        self.scan = scan
+        self.scan = place.scan
         """The name of its scan."""
-        self._members = members
+        self._place = place
         self.frames = Frames(native)
         """The frames, as bytes."""
         self.time = Times(native)
@@ -229,7 +230,7 @@ class Stream:
     @cached_property
     def samples(self) -> Samples:
         """The samples, decoded. `samples_at` is for streams that do not state their sample rate."""
-        return Samples(self._native.samples(), self.name)
+        return Samples(self._native.samples(), self.name, self._place)
 
     def samples_at(self, rate: Any) -> Samples:
         """The samples at a rate of each channel: a number in hertz, or a quantity of astropy."""
@@ -238,7 +239,18 @@ class Stream:
         exact = Fraction(str(hertz)) if isinstance(hertz, (float, np.floating)) else Fraction(hertz)
         if not 0 < exact.numerator < 2**63 > exact.denominator:
             raise ValueError(f"the sample rate is a positive number of hertz, and not {rate}")
-        return Samples(self._native.samples((exact.numerator, exact.denominator)), self.name)
+        ratio = exact.numerator, exact.denominator
+        return Samples(self._native.samples(ratio), self.name, self._place, ratio)
+
+    def to_dask(self, start: Any = None, end: Any = None, *, chunks: Any = "256MiB", **options: Any) -> Any:
+        """The samples, or a range of them, as an array of Dask with a row for each moment and a column for each line.
+
+        `chunks` is the size of a chunk in memory, or its number of rows. A chunk is a place and a range. The process that
+        computes it reads it: from the files if its host has them, else from the copy at `remote`, which is the address of
+        a station (`http://HOST:PORT`, with its `token`) or of a place in an object store. `start`, `end`, `channels` and
+        `dtype` are those of `samples`. Absent samples are NaN, or masked with `masked`. Needs fullbore[dask].
+        """
+        return self.samples.to_dask(start, end, chunks=chunks, **options)
 
     @property
     def valid(self) -> Valid:
@@ -321,9 +333,9 @@ class Stream:
         return self._product("cross", {"lines": [first, second], **options})
 
     def _product(self, kind: str, options: dict[str, Any]) -> Product:
-        if not self._members:
+        if not self._place.roots:
             raise _native.UnsupportedError("spectra are computed of scans in a store: `fullbore receive --from` fetches a copy")
-        return product(f"{self.scan}/{self.name}", self._members, kind, **options)
+        return product(f"{self.scan}/{self.name}", list(self._place.roots), kind, **options)
 
     def plot(self, axes: Any = None) -> Any:
         """Draws the account with matplotlib, and returns the axes."""

@@ -53,10 +53,16 @@ impl Scan {
         }
     }
 
-    /// Opens a copy in an object store by its address.
+    /// Opens a copy in an object store, or at a station, by its address.
     #[staticmethod]
-    fn open_copy(py: Python<'_>, address: &str, skip_damaged: bool) -> PyResult<Self> {
-        let opened = py.detach(|| OpenScan::open_copy(address, skip_damaged));
+    #[pyo3(signature = (address, skip_damaged, token=None))]
+    fn open_copy(
+        py: Python<'_>,
+        address: &str,
+        skip_damaged: bool,
+        token: Option<&str>,
+    ) -> PyResult<Self> {
+        let opened = py.detach(|| OpenScan::open_copy(address, token, skip_damaged));
         let opened = opened.map_err(|error| errors::of_reading(py, error))?;
         Ok(Self(Arc::new(opened)))
     }

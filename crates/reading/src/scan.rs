@@ -75,9 +75,14 @@ impl OpenScan {
         Ok(Some(Self { origin, skip_damaged }))
     }
 
-    /// Opens a copy in an object store by its address: its index is fetched, and blocks are read by ranges.
-    pub fn open_copy(address: &str, skip_damaged: bool) -> Result<Self, ReadError> {
-        let address: Address = address.parse()?;
+    /// Opens a copy in an object store, or at a station, by its address: its index is fetched, and blocks are read by
+    /// ranges. `token` is that of the station; without it, that of the environment.
+    pub fn open_copy(
+        address: &str,
+        token: Option<&str>,
+        skip_damaged: bool,
+    ) -> Result<Self, ReadError> {
+        let address = address.parse::<Address>()?.with_token(token);
         let (place, scan) = address.split_scan()?;
         let bucket = Bucket::open(place, PATIENCE)?;
         let origin = Origin::Copy(Box::new(RemoteScan::open_own(bucket, &scan)?));

@@ -2,6 +2,7 @@
 //!
 //! Each has `Args` (the arguments) and `run(Args, Output)`, which returns the exit code.
 
+pub mod analyse;
 pub mod bench;
 pub mod cat;
 pub mod content;

@@ -13,10 +13,10 @@ use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use fullbore_linux::sys::sched;
-use fullbore_transfer::files::{FilesError, ServedFile, ServedFiles};
+use fullbore_transfer::files::{FilesError, ServedFiles};
 use futures_util::stream;
 use serde::Serialize;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use utoipa::ToSchema;
 
 use super::problem::Problem;
@@ -113,29 +113,48 @@ pub(super) async fn get(
         (header::CONTENT_LENGTH, opened.length().to_string()),
         (header::CONTENT_DISPOSITION, disposition),
     ];
-    let (pieces, taken) = mpsc::channel(WAITING);
-    let read = move || {
-        let _permit = permit;
-        send(opened, &pieces);
+    let (length, mut file) = (opened.length(), opened);
+    let read = move |at, into: &mut [u8]| {
+        file.read_at(at, into).map_err(|error| {
+            tracing::warn!("{}: not sent whole: {error}", file.name());
+            io::Error::other(error)
+        })
     };
-    thread::Builder::new().name("file".into()).spawn(read).map_err(|it| Problem::internal(&it))?;
-    let body = stream::unfold(taken, async |mut taken| Some((taken.recv().await?, taken)));
-    Ok((headers, Body::from_stream(body)).into_response())
+    Ok((headers, streamed("file", permit, length, read)?).into_response())
 }
 
-/// Reads the file to its end, or until the client is gone.
-fn send(mut file: ServedFile, pieces: &mpsc::Sender<Result<Bytes, io::Error>>) {
+/// A body that a thread of its own reads, piece by piece. The permit is returned when the thread ends.
+pub(super) fn streamed(
+    name: &str,
+    permit: OwnedSemaphorePermit,
+    length: u64,
+    read: impl FnMut(u64, &mut [u8]) -> io::Result<()> + Send + 'static,
+) -> Result<Body, Problem> {
+    let (pieces, taken) = mpsc::channel(WAITING);
+    let work = move || {
+        let _permit = permit;
+        send(length, read, &pieces);
+    };
+    thread::Builder::new().name(name.into()).spawn(work).map_err(|it| Problem::internal(&it))?;
+    Ok(Body::from_stream(stream::unfold(taken, async |mut taken| {
+        Some((taken.recv().await?, taken))
+    })))
+}
+
+/// Reads to the end, or until the client is gone.
+fn send(
+    length: u64,
+    mut read: impl FnMut(u64, &mut [u8]) -> io::Result<()>,
+    pieces: &mpsc::Sender<Result<Bytes, io::Error>>,
+) {
     // If that is refused, the file is read all the same.
     let _ = sched::run_last().and_then(|()| sched::use_disks_last());
     let mut at = 0;
-    while at < file.length() {
-        let mut piece = vec![0; PIECE.min(file.length() - at) as usize];
-        let read = file.read_at(at, &mut piece).map_err(io::Error::other);
+    while at < length {
+        let mut piece = vec![0; PIECE.min(length - at) as usize];
+        let read = read(at, &mut piece);
         at += piece.len() as u64;
         let is_over = read.is_err();
-        if let Err(error) = &read {
-            tracing::warn!("{}: not sent whole: {error}", file.name());
-        }
         if pieces.blocking_send(read.map(|()| piece.into())).is_err() || is_over {
             return;
         }

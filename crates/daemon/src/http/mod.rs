@@ -10,6 +10,7 @@
 pub(crate) mod audit;
 mod body;
 mod commands;
+mod copies;
 mod demo;
 mod disks;
 mod events;
@@ -50,6 +51,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use self::audit::Audit;
+use self::copies::Copies;
 use self::problem::Problem;
 use crate::alerts::history::History;
 use crate::auth::attempts::AttemptsOfAll;
@@ -101,6 +103,8 @@ pub struct Station {
     followers: Arc<Semaphore>,
     lookers: Arc<Semaphore>,
     readers: Arc<Semaphore>,
+    copiers: Arc<Semaphore>,
+    copies: Copies,
     demo: Option<Controls>,
     transfers: Option<Transfers>,
     audit: Audit,
@@ -142,6 +146,7 @@ impl Station {
         let followers = Arc::new(Semaphore::new(MOST_FOLLOWERS));
         let lookers = Arc::new(Semaphore::new(spectra::MOST_LOOKERS));
         let readers = Arc::new(Semaphore::new(files::MOST_READ));
+        let copiers = Arc::new(Semaphore::new(copies::MOST_READ));
         let Seen { disks, machine, log, alerts } = seen;
         let audit = Audit::new(audit);
         Self {
@@ -162,6 +167,8 @@ impl Station {
             followers,
             lookers,
             readers,
+            copiers,
+            copies: Copies::default(),
             demo: None,
             transfers: None,
             audit,
@@ -271,6 +278,7 @@ pub fn router(station: Arc<Station>) -> Router {
     let document = serde_json::to_string(&document()).unwrap_or_default();
     let kind = [(axum::http::header::CONTENT_TYPE, "application/json")];
     api.route("/api/v1/openapi.json", get(async move || (kind, document)))
+        .route("/api/v1/copies/{scan}/{*file}", get(copies::get))
         .merge(pages::router())
         .fallback(async || Problem::not_found("there is nothing at this address"))
         .method_not_allowed_fallback(async || {

@@ -16,12 +16,14 @@ const SCHEMES: [&str; 11] =
 const OF_ONE_OBJECT: [&str; 4] =
     ["x-amz-signature", "awsaccesskeyid", "x-goog-signature", "googleaccessid"];
 
-/// A place in an object store. Its texts do not have its signature, which is a secret.
+/// A place in an object store. Its texts have neither its signature nor its token, which are secrets.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Address {
     url: Url,
     /// The query that each request carries, if the address is signed.
     signature: Option<String>,
+    /// The token of a station.
+    token: Option<String>,
 }
 
 /// A text that is no address of an object store.
@@ -56,6 +58,16 @@ impl Address {
         self.signature.as_deref()
     }
 
+    /// The token that each request carries.
+    pub(super) fn token(&self) -> Option<&str> {
+        self.token.as_deref()
+    }
+
+    /// The same, with a token that each request to an `http` or `https` address carries (`Authorization: Bearer`).
+    pub fn with_token(self, token: Option<&str>) -> Self {
+        Self { token: token.map(str::to_owned), ..self }
+    }
+
     /// The URL, without signature.
     pub(super) fn url(&self) -> &Url {
         &self.url
@@ -70,7 +82,7 @@ impl Address {
         let scan = scan.map_err(|_| wrong("the name of a scan is missing at its end"))?;
         let mut url = self.url.clone();
         url.set_path(before);
-        Ok((Address { url, signature: self.signature.clone() }, scan))
+        Ok((Address { url, ..self.clone() }, scan))
     }
 }
 
@@ -99,7 +111,7 @@ impl FromStr for Address {
         if let Some(query) = &signature {
             check_signature(&url, &scheme, query).map_err(|why| wrong(why.to_owned()))?;
         }
-        Ok(Self { url, signature })
+        Ok(Self { url, signature, token: None })
     }
 }
 
@@ -197,6 +209,15 @@ mod tests {
             let texts = format!("{address} {address:?} {place} {place:?} {}", place.url());
             assert!(!texts.contains("5ec2e7"), "{texts}");
         }
+    }
+
+    #[test]
+    fn the_token_stays_with_its_place_and_out_of_texts() {
+        let address: Address = "http://127.0.0.1:8480/api/v1/copies/r1_one".parse().unwrap();
+        let (place, _) = address.with_token(Some("5ec2e7")).split_scan().unwrap();
+        assert_eq!((place.token(), place.base().as_ref()), (Some("5ec2e7"), "api/v1/copies"));
+        let texts = format!("{place} {place:?} {}", place.url());
+        assert!(!texts.contains("5ec2e7"), "{texts}");
     }
 
     #[test]

@@ -325,7 +325,7 @@ impl Login {
         match address.scheme() {
             ObjectStoreScheme::AmazonS3 => login.profile = AwsProfile::of_environment()?,
             ObjectStoreScheme::Http if address.signature().is_none() => {
-                if let Some(value) = http_login::header(address.url())? {
+                if let Some(value) = http_login::header(address.url(), address.token())? {
                     login.headers.insert(AUTHORIZATION, value);
                 }
             }

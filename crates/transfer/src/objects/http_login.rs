@@ -3,6 +3,8 @@
 //! `FULLBORE_HTTP_USER` and `FULLBORE_HTTP_PASSWORD` count first. Otherwise the file that `NETRC` names, or `~/.netrc`,
 //! has `machine HOST login USER password PASSWORD` (source: `netrc(5)`, and the GNU inetutils manual). A password is
 //! never sent without TLS, except to this host itself.
+//!
+//! A station has tokens instead: that of the address, or `FULLBORE_TOKEN`, or the file that `FULLBORE_TOKEN_FILE` names.
 
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -17,6 +19,9 @@ use url::{Host, Url};
 /// The variables with user and password.
 const VARIABLES: [&str; 2] = ["FULLBORE_HTTP_USER", "FULLBORE_HTTP_PASSWORD"];
 
+/// Where a station has its scans as copies.
+const COPIES: &str = "/api/v1/copies";
+
 /// The largest file that is read.
 const LARGEST: u64 = 1 << 20;
 
@@ -29,6 +34,12 @@ pub enum LoginError {
     /// A user with a colon cannot be sent (RFC 7617, section 2).
     #[error("the user name for {host} has a `:` or a control character")]
     User {
+        /// The server.
+        host: String,
+    },
+    /// The token cannot be sent.
+    #[error("the token for {host} is empty, or has a space or a control character")]
+    Token {
         /// The server.
         host: String,
     },
@@ -54,9 +65,16 @@ pub enum LoginError {
     },
 }
 
-/// Returns the header that signs in at a server; `None` if no password for it is known.
-pub(super) fn header(url: &Url) -> Result<Option<HeaderValue>, LoginError> {
+/// Returns the header that signs in at a server, with this token if there is one; `None` if no password for it is known.
+pub(super) fn header(url: &Url, token: Option<&str>) -> Result<Option<HeaderValue>, LoginError> {
     let host = url.host_str().unwrap_or_default().to_owned();
+    let of_environment = || match is_station(url) {
+        true => token_of_environment(),
+        false => Ok(None),
+    };
+    if let Some(token) = token.map_or_else(of_environment, |it| Ok(Some(it.to_owned())))? {
+        return bearer(host, &token).map(Some);
+    }
     let variable = |name: &str| std::env::var(name).ok().filter(|it| !it.is_empty());
     let login = match VARIABLES.map(variable) {
         [Some(user), Some(password)] => Some((user, password)),
@@ -75,6 +93,35 @@ pub(super) fn header(url: &Url) -> Result<Option<HeaderValue>, LoginError> {
         .expect("base64 is the alphabet of header values");
     value.set_sensitive(true);
     Ok(Some(value))
+}
+
+fn is_station(url: &Url) -> bool {
+    url.path().strip_prefix(COPIES).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn bearer(host: String, token: &str) -> Result<HeaderValue, LoginError> {
+    if token.is_empty() || token.contains(|c: char| c.is_control() || c == ' ') {
+        return Err(LoginError::Token { host });
+    }
+    let value = HeaderValue::from_str(&format!("Bearer {token}"));
+    let mut value = value.map_err(|_| LoginError::Token { host })?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+fn token_of_environment() -> Result<Option<String>, LoginError> {
+    let variable = |name: &str| std::env::var_os(name).filter(|it| !it.is_empty());
+    if let Some(token) = variable("FULLBORE_TOKEN") {
+        return Ok(Some(token.to_string_lossy().into_owned()));
+    }
+    let Some(path) = variable("FULLBORE_TOKEN_FILE").map(PathBuf::from) else { return Ok(None) };
+    let missing = || io::Error::from(io::ErrorKind::NotFound);
+    let read = read(&path).and_then(|found| found.ok_or_else(missing));
+    let (text, mode) = read.map_err(|source| LoginError::File { path: path.clone(), source })?;
+    if mode & 0o077 != 0 {
+        return Err(LoginError::Exposed { path });
+    }
+    Ok(Some(text.trim().to_owned()))
 }
 
 fn is_this_host(url: &Url) -> bool {
@@ -172,6 +219,24 @@ mod tests {
             ("http://10.0.0.1/x", false),
         ] {
             assert_eq!(is_this_host(&url.parse().unwrap()), is_here, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_sent_as_it_is_or_not_at_all() {
+        let url = "http://10.0.0.1/api/v1/copies".parse().unwrap();
+        let header = |token| super::header(&url, Some(token));
+        let sent = header("5ec2e7").unwrap().unwrap();
+        assert!(sent.is_sensitive() && sent == "Bearer 5ec2e7");
+        for wrong in ["", "a b", "a\nb", "a\u{7f}"] {
+            assert!(matches!(header(wrong), Err(LoginError::Token { .. })), "{wrong:?}");
+        }
+        for (url, is_one) in [
+            ("http://10.0.0.1/api/v1/copies/r1_one", true),
+            ("http://10.0.0.1/api/v1/copies2/r1_one", false),
+            ("http://10.0.0.1/x/api/v1/copies", false),
+        ] {
+            assert_eq!(is_station(&url.parse().unwrap()), is_one, "{url}");
         }
     }
 

@@ -17,6 +17,7 @@
 //! - `upload`: a chunk file that is sent in parts, which a later process continues; `kept`: what it knows of that
 //! - [`send`]: a scan to an object store
 //! - [`copy`]: a copy that is opened in place; its small files are fetched, and its blocks are read by ranges
+//! - [`served`]: the files of a copy that nobody made, for a server
 //! - [`receive`]: a copy back into a store
 
 pub mod address;
@@ -29,6 +30,7 @@ mod kept;
 mod reading;
 pub mod receive;
 pub mod send;
+pub mod served;
 mod source;
 mod tree;
 mod upload;
