@@ -6,6 +6,8 @@ use std::time::Duration;
 use fullbore_formats::gvcp::Answer;
 use fullbore_formats::gvsp::resend::ResendTracker;
 use fullbore_formats::gvsp::{Leader, Packet};
+use fullbore_gige::archive::{self, MOST_BYTES, Place};
+use fullbore_gige::genicam::Features;
 
 libfuzzer_sys::fuzz_target!(|packets: Vec<(u16, &[u8])>| check(&packets));
 
@@ -15,6 +17,7 @@ fn check(packets: &[(u16, &[u8])]) {
         let now = Duration::from_millis((*milliseconds).into());
         read(bytes);
         let _ = Answer::read(bytes);
+        describe(bytes);
         tracker.take(bytes, bytes.len(), now);
         let mut requests = 0;
         while let Some(request) = tracker.request(now) {
@@ -25,6 +28,18 @@ fn check(packets: &[(u16, &[u8])]) {
     }
     let resends = tracker.resends();
     assert!(resends.unavailable <= resends.given_up);
+}
+
+/// A description is read or refused, and its size is bounded.
+fn describe(bytes: &[u8]) {
+    if let Ok(place) = Place::parse(&String::from_utf8_lossy(bytes)) {
+        assert!(place.bytes > 0 && u64::from(place.bytes) <= MOST_BYTES);
+    }
+    let Ok(file) = archive::unpack(bytes.to_vec()) else { return };
+    assert!(file.len() as u64 <= MOST_BYTES.max(bytes.len() as u64));
+    if let Ok(features) = Features::read(&file) {
+        let _ = (features.command("AcquisitionStart"), features.integer("TLParamsLocked", 1));
+    }
 }
 
 /// What is read as a header is written back.
