@@ -156,6 +156,9 @@ def test_a_recording_is_started_followed_and_stopped_there(station):
             assert "test_one" in taken.stderr.decode() and "--station unix:" in taken.stderr.decode()
             refused = here(station, "rm", "test_one", "--yes", code=REFUSED)
             assert "fullbore stop test_one --station unix:" in refused.stderr.decode()
+            other = {**environment(station), "FULLBORE_STORE": "/elsewhere"}
+            refused = run("rm", "test_one", "--yes", "--store", station.store, code=REFUSED, env=other)
+            assert f"stop test_one --station unix: --store {station.store}`" in refused.stderr.decode()
             process.send_signal(signal.SIGINT)
             events.append(event)
             break
@@ -208,6 +211,19 @@ def test_a_command_is_cancelled_by_ctrl_c(station):
     assert station.ask("GET", f"/api/v1/jobs/{jobs[0]['id']}").json["state"] == "cancelled"
 
 
+def test_a_viewer_leaves_what_it_watches_by_ctrl_c(station):
+    port, source = new_source()
+    station.start(source)
+    wire.send(wire.run_of_frames(100), port)
+    process = subprocess.Popen(
+        [BINARY, "watch", "test_one", "--every", "100ms", "--json", "--station", f"http://127.0.0.1:{station.port}"],
+        env=environment(station, "viewer"), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    assert (process.wait(PATIENCE), process.stderr.read()) == (130, b"")
+
+
 def test_schedules_are_checked_put_listed_and_removed(station, tmp_path):
     begins = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 3600))
     file = tmp_path / "scans.csv"
@@ -233,6 +249,14 @@ def test_what_cannot_be_is_explained(station, tmp_path):
     address = f"http://127.0.0.1:{station.port}"
     done = there(station, "ls", at=address, code=REFUSED)
     assert "set FULLBORE_TOKEN" in done.stderr.decode()
+    done = there(station, "ls", at="http://192.0.2.1:8480", role="viewer", code=REFUSED)
+    assert "the token is not sent without TLS" in done.stderr.decode()
+    done = there(station, "stop", "--all", "--store", station.store, at=address, code=REFUSED)
+    assert "--store names directories" in done.stderr.decode()
+    file = tmp_path / "recording.toml"
+    file.write_text('[record]\nsession = "test"\n')
+    done = there(station, "--config", file, "record", new_source()[1], "--scan", "one", code=REFUSED)
+    assert "[record] of --config is for a recording on this host" in done.stderr.decode()
     token = tmp_path / "token"
     token.write_text(SECRETS["viewer"])
     token.chmod(0o644)

@@ -133,7 +133,7 @@ fn run() -> anyhow::Result<ExitCode> {
     }
     let arguments = match command.try_get_matches_from_mut(&typed) {
         Ok(matches) => {
-            if let Some(code) = verbs::station::redirected(&matches, &command)? {
+            if let Some(code) = verbs::station::redirected(&matches, &command, record.is_some())? {
                 return Ok(code);
             }
             Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())

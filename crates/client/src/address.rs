@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use data_encoding::HEXUPPER;
-use url::Url;
+use url::{Host, Url};
 
 use crate::Error;
 
@@ -59,12 +59,15 @@ impl Address {
             "http" => false,
             _ => return Err(wrong("it begins with neither http://, https:// nor unix:")),
         };
-        if !matches!(url.path(), "" | "/") || url.fragment().is_some() || !url.username().is_empty()
-        {
+        let has_user = !url.username().is_empty() || url.password().is_some();
+        if !matches!(url.path(), "" | "/") || url.fragment().is_some() || has_user {
             return Err(wrong("it has more than a host, a port, `pin` and `ca`"));
         }
         let mut trust = Trust::System;
         for (key, value) in url.query_pairs() {
+            if trust != Trust::System {
+                return Err(wrong("it has more than one `pin` or `ca`"));
+            }
             trust = match &*key {
                 "pin" if tls => Trust::Pinned(digest(&value).ok_or_else(|| {
                     wrong("`pin` is the SHA-256 of the certificate, 64 hexadecimal digits")
@@ -77,6 +80,19 @@ impl Address {
         let host = url.host_str().ok_or_else(|| wrong("it has no host"))?;
         let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
         Ok(Self::Web { base: format!("{}://{host}{port}", url.scheme()), trust })
+    }
+
+    /// True if others on the network can read what is sent there: it has no TLS, and is not on this host.
+    pub(crate) fn is_readable(&self) -> bool {
+        let Self::Web { base, .. } = self else { return false };
+        let Ok(url) = Url::parse(base) else { return false };
+        let is_local = match url.host() {
+            Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+            Some(Host::Ipv4(address)) => address.is_loopback(),
+            Some(Host::Ipv6(address)) => address.is_loopback(),
+            None => false,
+        };
+        url.scheme() == "http" && !is_local
     }
 }
 
@@ -126,6 +142,8 @@ mod tests {
             ("ftp://h", "begins with neither"),
             ("https://h/x", "more than a host"),
             ("https://me@h", "more than a host"),
+            ("https://:secret@h", "more than a host"),
+            (&format!("https://h?pin={}&ca=/a", "ab".repeat(32)), "more than one"),
             ("https://h?x=1", "more than a host"),
             ("https://h?pin=12", "64 hexadecimal digits"),
             ("http://h?ca=/a", "are for https://"),
@@ -134,5 +152,22 @@ mod tests {
             assert!(error.contains(why), "{text}: {error}");
         }
         assert!(!Address::is_meant("KV") && Address::is_meant("unix:") && Address::is_meant("a/b"));
+    }
+
+    #[test]
+    fn what_leaves_this_host_without_tls_is_known() {
+        for (text, readable) in [
+            ("unix:/run/s", false),
+            ("https://station", false),
+            ("http://localhost:8480", false),
+            ("http://127.1.2.3:8480", false),
+            ("http://[::1]:8480", false),
+            ("http://station:8480", true),
+            ("http://192.0.2.7", true),
+            ("http://[2001:db8::1]", true),
+            ("http://localhost.example.org", true),
+        ] {
+            assert_eq!(Address::parse(text).unwrap().is_readable(), readable, "{text}");
+        }
     }
 }

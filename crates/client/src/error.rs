@@ -31,6 +31,12 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
+    /// The token would be sent in clear text.
+    #[error("{station}: the token is not sent without TLS, because others on the network could read it")]
+    Clear {
+        /// Its address.
+        station: String,
+    },
     /// There is no runtime, or no TLS.
     #[error("preparing the connection: {what}")]
     Prepare {
@@ -75,6 +81,9 @@ impl Hint for Error {
             )),
             Self::Refused { advice, .. } => advice.clone().map(Cow::Owned),
             Self::Readable { path } => Some(format!("`chmod 600 {}`", path.display()).into()),
+            Self::Clear { .. } => Some(Cow::Borrowed(
+                "write https://HOST:PORT?pin=SHA256, or go through a tunnel: ssh -L 8480:127.0.0.1:8480 HOST",
+            )),
             Self::Connection { unreached: true, .. } => {
                 Some(Cow::Borrowed("does `fullbore serve` run there?"))
             }

@@ -23,8 +23,14 @@ const UNTIL_CONNECTED: Duration = Duration::from_secs(10);
 /// How long an answer may take. The start of a recording waits up to 30 s until it is armed.
 const UNTIL_ANSWERED: Duration = Duration::from_secs(90);
 
+/// How long the first answer of a stream may take.
+const UNTIL_BEGUN: Duration = Duration::from_secs(20);
+
 /// The longest answer, in bytes.
 const LONGEST_ANSWER: usize = 256 << 20;
+
+/// The longest reason of a refusal, in bytes.
+const LONGEST_REFUSAL: usize = 1 << 20;
 
 /// The longest line of a stream, in bytes.
 const LONGEST_LINE: usize = 32 << 20;
@@ -57,8 +63,11 @@ impl Client {
         Self::with_token(address, token::of_environment()?)
     }
 
-    /// A client with a token.
+    /// A client with a token, which is sent to this host or over TLS only.
     pub fn with_token(address: &Address, token: Option<String>) -> Result<Self, Error> {
+        if token.is_some() && address.is_readable() {
+            return Err(Error::Clear { station: address.to_string() });
+        }
         let prepare = |what: String| Error::Prepare { what };
         // One that is installed already is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -118,14 +127,8 @@ impl Client {
 
     fn sent(&self, request: RequestBuilder) -> Result<Value, Error> {
         self.runtime.block_on(async {
-            let mut response = self.answered(request).await?;
-            let mut text = Vec::new();
-            while let Some(part) = response.chunk().await.map_err(|it| self.broken(&it))? {
-                text.extend_from_slice(&part);
-                if text.len() > LONGEST_ANSWER {
-                    return Err(self.strange("it is too long"));
-                }
-            }
+            let response = self.answered(request).await?;
+            let text = self.read(response, LONGEST_ANSWER).await?;
             match text.is_empty() {
                 true => Ok(Value::Null),
                 false => serde_json::from_slice(&text).map_err(|it| self.strange(&it.to_string())),
@@ -140,7 +143,10 @@ impl Client {
         mut take: impl FnMut(Option<&str>) -> Result<(), E>,
     ) -> Result<(), E> {
         let request = self.request(Method::GET, path);
-        let mut response = self.runtime.block_on(self.answered(request))?;
+        // The stream itself has no limit of time, so the request has none.
+        let begun = async { timeout(UNTIL_BEGUN, self.answered(request)).await };
+        let begun = self.runtime.block_on(begun);
+        let mut response = begun.map_err(|_| self.lost("the station does not answer"))??;
         let mut held = Vec::new();
         loop {
             // A caller's turn may ask the station too, so each wait is a run of its own.
@@ -183,16 +189,31 @@ impl Client {
         if status.is_success() {
             return Ok(response);
         }
-        let text = response.bytes().await.map_err(|it| self.broken(&it))?;
+        let text = self.read(response, LONGEST_REFUSAL).await?;
         let problem: Problem = serde_json::from_slice(&text)
             .map_err(|_| self.strange(&format!("its status is {status}")))?;
         let Problem { detail, advice } = problem;
         Err(Error::Refused { status: status.as_u16(), detail, advice })
     }
 
+    /// The whole body of an answer, which has at most so many bytes.
+    async fn read(&self, mut response: Response, most: usize) -> Result<Vec<u8>, Error> {
+        let mut text = Vec::new();
+        while let Some(part) = response.chunk().await.map_err(|it| self.broken(&it))? {
+            text.extend_from_slice(&part);
+            if text.len() > most {
+                return Err(self.strange("it is too long"));
+            }
+        }
+        Ok(text)
+    }
+
     fn broken(&self, error: &reqwest::Error) -> Error {
-        let why = format!("the connection broke: {}", with_causes(error));
-        Error::Connection { station: self.station.clone(), why, unreached: false }
+        self.lost(&format!("the connection broke: {}", with_causes(error)))
+    }
+
+    fn lost(&self, why: &str) -> Error {
+        Error::Connection { station: self.station.clone(), why: why.to_owned(), unreached: false }
     }
 
     fn strange(&self, why: &str) -> Error {

@@ -32,6 +32,7 @@ pub mod station;
 pub mod testing;
 pub mod vex_time;
 
+use reply::{Code, Reply};
 use station::Station;
 
 /// A dialect, with the state that all its connections share.
@@ -50,6 +51,11 @@ pub trait Dialect: Default + Send {
         text: &str,
         may_wait: bool,
     ) -> Outcome;
+
+    /// The answer to text that is no statement.
+    fn refuse(code: Code, why: &str) -> Reply {
+        Reply::because(code, why)
+    }
 
     /// Takes the end of a connection.
     fn end(&mut self, _session: &Self::Session, _station: &dyn Station) {}

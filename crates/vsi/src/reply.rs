@@ -96,13 +96,17 @@ impl Reply {
     }
 }
 
-/// The answer to text that is no statement.
-pub fn of_syntax_error(error: &SyntaxError) -> String {
-    let code = match error {
+/// The code of text that is no statement.
+pub fn code_of(error: &SyntaxError) -> Code {
+    match error {
         SyntaxError::Keyword => Code::Unknown,
         SyntaxError::Fields | SyntaxError::Control | SyntaxError::Statements => Code::Syntax,
-    };
-    format!("!syntax = {} : {} ;", code as u8, sentence(&error.to_string()))
+    }
+}
+
+/// The text of the answer to what is no statement, and so has no keyword.
+pub fn without_keyword(Reply { code, fields }: &Reply) -> String {
+    format!("!syntax = {} : {} ;", *code as u8, fields.join(" : "))
 }
 
 /// A text as one field of bounded length.
@@ -139,11 +143,9 @@ mod tests {
         assert_eq!(Reply::new(Code::Started).to_text(&statement("RECORD=off")), "!record= 1 ;");
         let none = Reply::done().with_all([""; 5]);
         assert_eq!(none.to_text(&statement("error?")), "!error? 0 : : : : : ;");
-        assert_eq!(
-            of_syntax_error(&SyntaxError::Keyword),
-            "!syntax = 7 : Not a command or query ;"
-        );
-        assert!(of_syntax_error(&SyntaxError::Fields).starts_with("!syntax = 3 : more than"));
+        let error = SyntaxError::Keyword;
+        let told = without_keyword(&Reply::because(code_of(&error), &error.to_string()));
+        assert_eq!(told, "!syntax = 7 : Not a command or query ;");
     }
 
     #[test]

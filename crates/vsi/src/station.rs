@@ -82,6 +82,26 @@ pub struct Ended {
     pub problem: Option<String>,
 }
 
+/// A command that comes again within this time is taken for a repetition: a client waits a few seconds for an answer,
+/// connects again and sends it once more.
+const REPEATED_WITHIN_NS: i64 = 30_000_000_000;
+
+impl Ended {
+    /// True if the command that stopped it may come again, because its answer was lost.
+    pub(crate) fn was_stopped_now(&self, now: Tai) -> bool {
+        self.was_stopped && self.is_recent(now)
+    }
+
+    /// True if it is the recording that this label asked for, and has failed a moment ago.
+    pub(crate) fn has_failed_now(&self, asked: &str, now: Tai) -> bool {
+        self.asked == asked && !self.was_stopped && self.problem.is_some() && self.is_recent(now)
+    }
+
+    fn is_recent(&self, now: Tai) -> bool {
+        now.since(self.at) < REPEATED_WITHIN_NS
+    }
+}
+
 /// A recording that runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Running {

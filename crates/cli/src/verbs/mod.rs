@@ -8,6 +8,7 @@ pub mod cat;
 pub mod content;
 #[cfg(feature = "hdf5")]
 pub mod convert;
+#[cfg(feature = "hdf5")]
 pub mod convert_tdms;
 pub mod demo;
 pub mod device;

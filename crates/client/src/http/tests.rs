@@ -94,3 +94,37 @@ fn lines_are_followed_over_a_socket_in_a_deep_directory_and_a_turn_may_ask() {
     served.join().unwrap();
     assert_eq!((lines, asked), (vec!["one".to_owned(), "two".to_owned()], Some(json!(1))));
 }
+
+#[test]
+fn a_refusal_has_a_bounded_reason() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = client(&listener);
+    let served = thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        let mut asked = BufReader::new(stream.try_clone().unwrap()).lines();
+        assert!(asked.any(|line| line.unwrap().is_empty()), "the head of the request ends");
+        stream.write_all(b"HTTP/1.1 500 No\r\n\r\n{\"detail\":\"").unwrap();
+        let mut sent = 0;
+        while stream.write_all(&[b'x'; 65536]).is_ok() {
+            sent += 65536;
+            assert!(sent < 64 << 20, "the client reads without end");
+        }
+    });
+    let error = client.get("/api/v1/x").unwrap_err();
+    assert!(matches!(&error, Error::Strange { why, .. } if why == "it is too long"), "{error:?}");
+    // The connection is closed with the client.
+    drop(client);
+    served.join().unwrap();
+}
+
+#[test]
+fn a_token_leaves_this_host_over_tls_only() {
+    let with = |text: &str, token: Option<&str>| {
+        Client::with_token(&Address::parse(text).unwrap(), token.map(str::to_owned))
+    };
+    let error = with("http://station:8480", Some("secret")).unwrap_err();
+    assert!(matches!(error, Error::Clear { .. }) && error.hint().is_some(), "{error:?}");
+    assert!(with("http://station:8480", None).is_ok());
+    assert!(with("http://127.0.0.1:8480", Some("secret")).is_ok());
+    assert!(with(&format!("https://station?pin={}", "ab".repeat(32)), Some("secret")).is_ok());
+}

@@ -1,6 +1,7 @@
 //! `disk2file`: parts of sealed scans as files, each written by a thread.
 //!
-//! A file is written under another name, and gets its own when it is whole. No file is replaced.
+//! A file is written under another name, and gets its own when it is whole. No file is replaced. A command that comes again
+//! after the end of its copy, because its answer was lost, finds the file and writes nothing.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -29,7 +30,15 @@ const PIECE: usize = 4 << 20;
 pub(super) struct Copies {
     members: Vec<PathBuf>,
     directory: Option<PathBuf>,
-    newest: Arc<Mutex<BTreeMap<String, CopyState>>>,
+    newest: Arc<Mutex<BTreeMap<String, Newest>>>,
+}
+
+/// The newest copy of a runtime.
+#[derive(Debug)]
+struct Newest {
+    state: CopyState,
+    /// True if its file is whole.
+    is_whole: bool,
 }
 
 impl Copies {
@@ -45,7 +54,7 @@ impl Copies {
 
     /// The newest copy of a runtime.
     pub(super) fn newest(&self, runtime: &str) -> Option<CopyState> {
-        self.lock().get(runtime).cloned()
+        self.lock().get(runtime).map(|it| it.state.clone())
     }
 
     /// Begins a copy. What fails later is told to `runs`.
@@ -54,14 +63,20 @@ impl Copies {
             return Err(NO_DIRECTORY.to_owned());
         };
         let state = CopyState { job: job.clone(), is_active: true, current: job.start };
-        self.lock().insert(runtime.to_owned(), state);
+        let before = self.lock().insert(runtime.to_owned(), Newest { state, is_whole: false });
+        let is_again = before.is_some_and(|it| it.is_whole && it.state.job == job);
         let (copies, runs, name) = (self.clone(), runs.clone(), runtime.to_owned());
         let work = move || {
             governor::beside();
-            if let Err(why) = copies.copy(&name, &job, &directory) {
+            let done = match is_again && directory.join(&job.file).is_file() {
+                true => Ok(()),
+                false => copies.copy(&name, &job, &directory),
+            };
+            let is_whole = done.is_ok();
+            if let Err(why) = done {
                 runs.report(format!("disk2file {}: {why}", job.file));
             }
-            copies.change(&name, |it| it.is_active = false);
+            copies.change(&name, |it| (it.state.is_active, it.is_whole) = (false, is_whole));
         };
         let started = thread::Builder::new().name("vsi-file".into()).spawn(work);
         started.map(drop).map_err(|error| {
@@ -112,18 +127,18 @@ impl Copies {
             source.read_at(at, &mut piece[..length]).map_err(|error| error.to_string())?;
             file.write_all(&piece[..length]).map_err(|error: io::Error| error.to_string())?;
             at += length as u64;
-            self.change(runtime, |it| it.current = at);
+            self.change(runtime, |it| it.state.current = at);
         }
         Ok(())
     }
 
-    fn change(&self, runtime: &str, change: impl FnOnce(&mut CopyState)) {
-        if let Some(state) = self.lock().get_mut(runtime) {
-            change(state);
+    fn change(&self, runtime: &str, change: impl FnOnce(&mut Newest)) {
+        if let Some(copy) = self.lock().get_mut(runtime) {
+            change(copy);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, CopyState>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Newest>> {
         self.newest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

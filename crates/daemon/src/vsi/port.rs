@@ -16,7 +16,7 @@ use fullbore_transfer::files::AllowList;
 use fullbore_vsi::cplane::Cplane;
 use fullbore_vsi::flexbuff::FlexBuff;
 use fullbore_vsi::line::Lines;
-use fullbore_vsi::reply::{Code, sentence};
+use fullbore_vsi::reply::{self, Code};
 use fullbore_vsi::{Dialect, Outcome};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
@@ -228,9 +228,9 @@ impl<D: Dialect + 'static> Shared<D> {
                     Ok(None) => break,
                     Ok(Some(line)) => line,
                     Err(error) => {
-                        let code = Code::Syntax as u8;
-                        let why = sentence(&error.to_string());
-                        stream.write_all(format!("!syntax = {code} : {why} ;\n").as_bytes())?;
+                        let refused = D::refuse(Code::Syntax, &error.to_string());
+                        let answer = reply::without_keyword(&refused) + "\n";
+                        stream.write_all(answer.as_bytes())?;
                         return Err(io::Error::new(ErrorKind::InvalidData, error));
                     }
                 };

@@ -173,8 +173,11 @@ impl Runs {
             return Activity::Idle { last: Some(Ended { asked, scan, at, was_stopped, problem }) };
         }
         let life = id.and_then(|id| self.0.recorders.get(id).ok()).map(|it| it.life);
+        let begins = life.as_ref().and_then(|it| it.begins);
         let phase = match life.as_ref().map(|it| it.phase) {
             _ if is_stop_asked => Phase::Stopping,
+            // The planned start is awaited.
+            Some(life::Phase::Armed) if begins > Some(Clock::new().now()) => Phase::Starting,
             None | Some(life::Phase::Starting | life::Phase::Waiting) => Phase::Starting,
             Some(life::Phase::Armed | life::Phase::Recording) => Phase::On,
             Some(life::Phase::Stopping | life::Phase::Ended) => Phase::Stopping,

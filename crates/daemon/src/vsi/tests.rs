@@ -3,10 +3,11 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::time::{Duration, Instant};
 
 use fullbore_core::hint::Hint;
+use fullbore_store::testing::{Store, StreamPlan};
 
 use super::*;
 use crate::recorder::Recorders;
@@ -20,11 +21,14 @@ for word in "$@"; do case "$word" in --session=*) session="${word#*=}" ;; --scan
 case "$*" in
   *refused*) echo '{"error":"the port is taken","advice":"choose another"}' >&2; exit 2 ;;
 esac
+case "$*" in *--start=*) begins='"2100-01-01T00:00:00Z"' ;; *) begins=null ;; esac
 mkdir "$0.ports" || { echo '{"error":"the ports are taken"}' >&2; exit 2; }
 name="{\"session\":\"$session\",\"scan\":\"$scan\"}"
 trap 'rmdir "$0.ports"; echo "{\"event\":\"sealed\",\"manifest\":{\"scan\":$name},\"complete\":false,\"headline\":\"7 frames missing\"}"; exit 1' INT
 case "$scan" in late) sleep 1.5 ;; *) sleep 0.3 ;; esac
-echo "{\"event\":\"armed\",\"scan\":$name,\"begins\":null}"
+armed="{\"event\":\"armed\",\"scan\":$name,\"begins\":$begins}"
+echo "$armed"
+[ "$begins" = null ] || while :; do echo "$armed" 2>/dev/null; sleep 0.02; done
 while :; do
   echo "{\"event\":\"progress\",\"phase\":\"recording\",\"scan\":$name,\"seconds\":1,\"bytes\":80,\"durable_bytes\":40,\"streams\":[],\"members\":[],\"free_bytes\":1,\"seconds_left\":null,\"seconds_until_full\":null}" 2>/dev/null
   sleep 0.02
@@ -46,6 +50,10 @@ impl Place {
     }
 
     fn open(&self, allow: &str) -> Port {
+        self.open_on(&[self.0.path().join("m0")], allow, None)
+    }
+
+    fn open_on(&self, members: &[PathBuf], allow: &str, files: Option<PathBuf>) -> Port {
         let path = |name: &str| self.0.path().join(name);
         let folder = path("state/recordings");
         let recorders = Recorders::find(path("recorder"), "/m0".into(), folder).unwrap();
@@ -53,9 +61,9 @@ impl Place {
             listen: "127.0.0.1:0".parse().unwrap(),
             mark6: Some("127.0.0.1:0".parse().unwrap()),
             allow: allow.parse().unwrap(),
-            files: None,
+            files,
         };
-        Port::open(&settings, &[path("m0")], recorders, &path("state")).unwrap()
+        Port::open(&settings, members, recorders, &path("state")).unwrap()
     }
 
     fn log(&self, name: &str) -> String {
@@ -67,7 +75,11 @@ struct Client(BufReader<TcpStream>);
 
 impl Client {
     fn of(port: &Port) -> Self {
-        let stream = TcpStream::connect(port.address()).unwrap();
+        Self::at(port.address())
+    }
+
+    fn at(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Self(BufReader::new(stream))
     }
@@ -235,6 +247,56 @@ fn the_next_daemon_ends_a_recording_that_its_runtime_has_left() {
         assert!(Instant::now() < end);
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+#[test]
+fn the_next_daemon_knows_that_a_recording_awaits_its_start() {
+    let place = Place::new();
+    let first = place.open("127.0.0.1");
+    let mut client = Client::at(first.mark6().unwrap());
+    let stream = "input_stream=add:ifa:vdif:8224:42:0:lo:127.0.0.1:4001; input_stream=commit";
+    assert_eq!(client.ask(stream), "!input_stream= 0 : 0 ; !input_stream= 0 : 0 ;");
+    assert_eq!(client.ask("record=2100y001d:40:0:s:e:t"), "!record= 0 : 0 ;");
+    let pending = "!record? 0 : 0 : pending : 1 : 1 : e_t_s ;";
+    let recorders = || fs::read_dir(place.0.path().join("state/recordings")).unwrap().count();
+    client.until("record?", |it| it == pending && recorders() == 1);
+    drop(first);
+    let second = place.open("127.0.0.1");
+    let mut client = Client::at(second.mark6().unwrap());
+    assert_eq!(client.ask("record?"), pending);
+    // It is still the case once the recorder has told that it is armed.
+    std::thread::sleep(Duration::from_millis(600));
+    assert_eq!(client.ask("record?"), pending);
+    assert_eq!(client.ask("record=off"), "!record= 0 : 0 ;");
+    client.until("record?", |it| it.starts_with("!record? 0 : 0 : off : "));
+}
+
+#[test]
+fn a_copy_that_is_asked_for_again_after_its_end_is_no_error() {
+    let (place, store) = (Place::new(), Store::new(1));
+    store.lay_down("r1_a", &[StreamPlan::vdif("a")]);
+    let files = place.0.path().join("files");
+    fs::create_dir(&files).unwrap();
+    let port = place.open_on(&store.roots(), "127.0.0.1", Some(files.clone()));
+    let mut client = Client::of(&port);
+    client.until("scan_set=r1_a", |it| it == "!scan_set= 0 ;");
+    let copy = |client: &mut Client, line: &str| {
+        client.until(line, |it| it == "!disk2file= 1 ;");
+        client.until("disk2file?", |it| it == "!disk2file? 0 : inactive : a.vdif ;");
+        client.ask("error?")
+    };
+    let none = "!error? 0 : : : : : ;";
+    assert_eq!(copy(&mut client, "disk2file=a.vdif"), none);
+    let file = || fs::metadata(files.join("a.vdif")).unwrap();
+    let written = file().ino();
+    assert_eq!(copy(&mut client, "disk2file=a.vdif"), none);
+    assert_eq!(file().ino(), written);
+    // Another part of the scan is another file, and replaces none.
+    let other = "disk2file=a.vdif:0:1000";
+    assert!(copy(&mut client, other).contains("File exists"));
+    fs::remove_file(files.join("a.vdif")).unwrap();
+    assert_eq!(copy(&mut client, other), none);
+    assert_eq!(file().len(), 1000);
 }
 
 #[test]

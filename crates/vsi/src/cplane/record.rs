@@ -48,9 +48,15 @@ impl Cplane {
         match station.activity(RUNTIME) {
             // The answer was lost, and the command came again.
             Activity::Running(Running { asked, phase, .. })
-                if asked == name && phase != Phase::Stopping =>
+                if asked == name
+                    && phase != Phase::Stopping
+                    && (at_once || self.planned.is_none_or(|planned| planned.1 == ends)) =>
             {
                 return done();
+            }
+            Activity::Idle { last: Some(last) } if last.has_failed_now(&name, station.now()) => {
+                let why = last.problem.unwrap_or_default();
+                return refused(Code::Failed, message::START, &why);
             }
             Activity::Running(Running { phase: Phase::Stopping, .. }) | Activity::Idle { .. } => {}
             Activity::Running(_) => return refused_by(Code::Conflict, message::RUNS),
@@ -163,7 +169,7 @@ fn off(station: &mut dyn Station) -> Reply {
         }
         false => match station.activity(RUNTIME) {
             // It has ended, and the command came again.
-            Activity::Idle { last: Some(last) } if last.was_stopped => done(),
+            Activity::Idle { last: Some(last) } if last.was_stopped_now(station.now()) => done(),
             _ => refused_by(Code::Conflict, message::IDLE),
         },
     }

@@ -14,6 +14,9 @@ pub(super) const MOST_STREAMS: usize = 64;
 /// The longest label of a stream.
 const LONGEST_LABEL: usize = 16;
 
+/// The longest name of an interface (`IFNAMSIZ`, netdevice(7)).
+const LONGEST_INTERFACE: usize = 15;
+
 /// Bytes of the headers of Ethernet, IPv4 and UDP before a datagram.
 const HEADERS: u32 = 42;
 
@@ -137,7 +140,7 @@ impl Stream {
         let interface = statement.field(6);
         let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if interface.is_empty()
-            || interface.len() > LONGEST_LABEL
+            || interface.len() > LONGEST_INTERFACE
             || !interface.chars().all(is_plain)
         {
             return Err("the interface has a name such as eth3".to_owned());
@@ -153,10 +156,14 @@ impl Stream {
         Ok(Self { label, format, payload, offset, number_offset, interface, filter, address, port })
     }
 
-    /// The endpoint. A group is joined; any other filter is an address of this host.
+    /// The endpoint. A group is joined on the interface; any other filter is an address of this host, which chooses it.
     fn source(&self) -> String {
-        let Self { label, format, address, port, .. } = self;
+        let Self { label, format, interface, address, port, .. } = self;
         let numbered = if self.offset > HEADERS { "&psn=true" } else { "" };
-        format!("udp://{address}:{port}?format={format}{numbered}&name={label}")
+        let joined = match address.is_multicast() {
+            true => format!("&interface={interface}"),
+            false => String::new(),
+        };
+        format!("udp://{address}:{port}?format={format}{numbered}{joined}&name={label}")
     }
 }

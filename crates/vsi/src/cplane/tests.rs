@@ -85,9 +85,57 @@ fn a_command_whose_answer_was_lost_begins_and_ends_nothing_twice() {
     mark6.station.end(RUNTIME, None);
     assert_eq!(mark6.ask("record=off;"), "!record= 0 : 0 ;");
     assert_eq!((mark6.station.started.len(), mark6.station.stopped.len()), (1, 1));
+    // Much later it is no repetition.
+    mark6.station.pass(60.0);
+    assert_eq!(fields(&mark6.ask("record=off;")), ["6", "8", "no recording runs"]);
     // The same scan again, by intention, gets a letter.
     assert_eq!(mark6.ask(ON), "!record= 0 : 0 ;");
     assert_eq!(mark6.station.started[1].1.scan, "r1234_Wz_no0001a");
+}
+
+#[test]
+fn another_start_of_the_same_scan_is_no_repetition() {
+    let mut mark6 = Mark6::configured();
+    let now = mark6.station.now;
+    let at = |seconds: i64, length| {
+        let start = crate::vex_time::to_text(now.plus_ns(seconds * 1_000_000_000));
+        format!("record={start}:{length}:1:s:e:t;")
+    };
+    for _ in 0..2 {
+        assert_eq!(mark6.ask(&at(60, 40)), "!record= 0 : 0 ;");
+    }
+    for other in [at(70, 40), at(60, 50)] {
+        assert_eq!(fields(&mark6.ask(&other)), ["6", "7", "a recording runs"]);
+    }
+    assert_eq!(mark6.station.started.len(), 1);
+    // One that began late keeps its end.
+    mark6.ask("record=off;");
+    mark6.station.end(RUNTIME, None);
+    for _ in 0..2 {
+        assert_eq!(mark6.ask(&at(-10, 40)), "!record= 0 : 0 ;");
+        mark6.station.pass(1.0);
+    }
+    assert_eq!(mark6.station.started.len(), 2);
+}
+
+#[test]
+fn a_recording_that_failed_is_told_and_not_begun_again() {
+    let mut mark6 = Mark6::configured();
+    mark6.ask(ON);
+    mark6.station.end(RUNTIME, Some("the port is taken"));
+    assert_eq!(fields(&mark6.ask(ON)), ["4", "12", "the port is taken"]);
+    assert_eq!(mark6.station.started.len(), 1);
+    mark6.station.pass(60.0);
+    assert_eq!(mark6.ask(ON), "!record= 0 : 0 ;");
+}
+
+#[test]
+fn text_that_is_no_statement_has_two_codes_too() {
+    let mut mark6 = Mark6::configured();
+    assert_eq!(mark6.ask("record"), "!syntax = 7 : 3 : Not a command or query ;");
+    let long = format!("record={}", ":".repeat(64));
+    assert_eq!(mark6.ask(&long), "!syntax = 3 : 5 : more than 64 fields ;");
+    assert!(mark6.ask("group?; \u{7}=; msg?0").contains(" ; !syntax = 7 : 3 : "));
 }
 
 #[test]
@@ -159,6 +207,7 @@ fn an_input_stream_is_checked_and_listed() {
         "ifb:vdif:8224:43:0:eth3:192.0.2.3:4001",
         "ifb:vdif:8224:42:42:eth3:192.0.2.3:4001",
         "ifb:vdif:8224:42:0:eth 3:192.0.2.3:4001",
+        "ifb:vdif:8224:42:0:an_interface_xyz:192.0.2.3:4001",
         "ifb:vdif:8224:42:0:eth3:00-11-22-33-44-55:4001",
         "ifb:vdif:8224:42:0:eth3:192.0.2.3",
         "ifb:vdif:8224:42:0:eth3:192.0.2.3:0",
@@ -182,7 +231,7 @@ fn an_input_stream_is_checked_and_listed() {
     mark6.ask("input_stream=commit;");
     assert_eq!(mark6.ask("record=on:40:1:s:e:t;"), "!record= 0 : 0 ;");
     let sources = &mark6.station.started[1].1.sources;
-    assert_eq!(*sources, ["udp://239.1.2.3:4002?format=mark5b&psn=true&name=ifb"]);
+    assert_eq!(*sources, ["udp://239.1.2.3:4002?format=mark5b&psn=true&interface=eth5&name=ifb"]);
 }
 
 #[test]

@@ -135,7 +135,9 @@ impl Dialect for FlexBuff {
         let parts: Vec<&str> = text.split(';').filter(|part| !part.trim().is_empty()).collect();
         for (number, statement) in all.iter().enumerate() {
             let answer = match statement {
-                Err(error) => reply::of_syntax_error(error),
+                Err(error) => {
+                    reply::without_keyword(&Self::refuse(reply::code_of(error), &error.to_string()))
+                }
                 Ok(statement) => match self.statement(session, station, statement) {
                     Some(reply) => reply.to_text(statement),
                     None if may_wait => {

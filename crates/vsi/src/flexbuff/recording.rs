@@ -10,10 +10,6 @@ use crate::reply::{Code, Reply};
 use crate::station::{Activity, Ended, Phase, Plan, Running, Station, Traffic};
 use crate::vex_time;
 
-/// A command that comes again within this time is taken for a repetition: a client waits a few seconds for an answer,
-/// connects again and sends it once more.
-const REPEATED_WITHIN_NS: i64 = 30_000_000_000;
-
 /// A store with a smaller share of its space free is full, as `status?` tells it.
 const FULL_BELOW: f64 = 0.005;
 
@@ -123,7 +119,7 @@ impl FlexBuff {
             Activity::Running(_) => {
                 return Reply::because(Code::Conflict, "Already doing vbsrecord");
             }
-            Activity::Idle { last: Some(last) } if failed_now(&last, &asked, station.now()) => {
+            Activity::Idle { last: Some(last) } if last.has_failed_now(&asked, station.now()) => {
                 // The first command began it, and it has failed. A repetition does not begin it again.
                 return Reply::because(Code::Failed, &last.problem.unwrap_or_default());
             }
@@ -142,9 +138,14 @@ impl FlexBuff {
         let Some(scan) = label::free(&asked, is_taken) else {
             return Reply::because(Code::Failed, "the name and all its variants are taken");
         };
-        let (asked_, scan_) = (asked.clone(), scan.clone());
-        let (starts, seconds) = (None, None);
-        let plan = Plan { asked: asked_, scan: scan_, sources, chunk_bytes, starts, seconds };
+        let plan = Plan {
+            asked: asked.clone(),
+            scan: scan.clone(),
+            sources,
+            chunk_bytes,
+            starts: None,
+            seconds: None,
+        };
         match station.start(&session.runtime, plan) {
             Ok(()) => used(&asked, &scan),
             Err(why) => Reply::because(Code::Failed, &why),
@@ -169,9 +170,7 @@ impl FlexBuff {
                 }
                 Reply::new(Code::Started)
             }
-            Activity::Idle { last: Some(last) }
-                if last.was_stopped && station.now().since(last.at) < REPEATED_WITHIN_NS =>
-            {
+            Activity::Idle { last: Some(last) } if last.was_stopped_now(station.now()) => {
                 Reply::done()
             }
             Activity::Idle { last: Some(Ended { problem: Some(why), was_stopped: false, .. }) } => {
@@ -207,12 +206,6 @@ impl FlexBuff {
             }
         }
     }
-}
-
-/// True if the recording that this label asked for has failed a moment ago.
-fn failed_now(last: &Ended, asked: &str, now: Tai) -> bool {
-    let is_recent = now.since(last.at) < REPEATED_WITHIN_NS;
-    last.asked == asked && !last.was_stopped && last.problem.is_some() && is_recent
 }
 
 /// The answer to `record=on`: the name is told only if it differs, because m5copy takes any field for *exists*.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use console::Term;
 use fullbore_client::output::Entry;
-use fullbore_client::{Client, Method};
+use fullbore_client::{Client, Error, Method};
 use fullbore_terminal::output::{self, Output};
 use serde_json::{Value, json};
 
@@ -13,6 +13,9 @@ use super::{Given, told_by_station};
 use crate::hint::explained;
 use crate::signals;
 use crate::verbs::{rm, scan_arg};
+
+/// The exit code of a command that Ctrl-C ended.
+const INTERRUPTED: u8 = 130;
 
 /// Runs the verb, and shows what it prints. Ctrl-C cancels it.
 pub(super) fn run(
@@ -45,12 +48,19 @@ pub(super) fn run(
     let job = client.send(Method::POST, "/api/v1/commands", Some(&body)).map_err(explained)?;
     let job = format!("/api/v1/jobs/{}", job["id"].as_str().unwrap_or_default());
     let bar = scan_arg::bar(output, &arguments.join(" "));
-    let (mut code, mut cancelled) = (None, false);
+    let (mut code, mut cancelled, mut left) = (None, false, false);
     let followed = client.follow(&format!("{job}/output"), |line| -> anyhow::Result<()> {
         if stop.is_requested() && !cancelled {
-            client.send(Method::DELETE, &job, None).map_err(explained)?;
             cancelled = true;
+            match client.send(Method::DELETE, &job, None) {
+                // A viewer cannot cancel. What it may run ends when nobody follows it.
+                Err(Error::Refused { status: 403, .. }) => left = true,
+                // It has ended, and the station has forgotten it.
+                Err(Error::Refused { status: 404, .. }) => {}
+                asked => drop(asked.map_err(explained)?),
+            }
         }
+        anyhow::ensure!(!left, "the client leaves");
         match line.and_then(Entry::of_line) {
             Some(Entry::Out(text)) => bar.suspend(|| output::print(&text))?,
             Some(Entry::Err(text)) => bar.suspend(|| {
@@ -67,6 +77,9 @@ pub(super) fn run(
         Ok(())
     });
     bar.finish_and_clear();
+    if left {
+        return Ok(ExitCode::from(INTERRUPTED));
+    }
     followed.map_err(told_by_station)?;
     match code.and_then(|code| u8::try_from(code).ok()) {
         Some(code) => Ok(ExitCode::from(code)),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use fullbore_client::status::name_of;
 use fullbore_client::{Address, Client};
 use fullbore_daemon::Config;
+use fullbore_recording::store;
 use serde_json::Value;
 
 /// What the daemon of a store records now: the name of each scan, and its sources.
@@ -27,11 +28,19 @@ pub fn recordings(members: &[PathBuf]) -> Vec<(String, Vec<String>)> {
 
 /// What to do about a scan that the daemon of the store records, if it does.
 pub fn advice_on(members: &[PathBuf], scan: &str) -> Option<String> {
-    let recorded = recordings(members).into_iter().find(|(name, _)| name == scan)?;
-    Some(format!(
-        "the daemon of this store records it: `fullbore stop {} --station unix:` ends it",
-        recorded.0
-    ))
+    let (scan, _) = recordings(members).into_iter().find(|(name, _)| name == scan)?;
+    let named = named(members);
+    Some(format!("the daemon of this store records it: `fullbore stop {scan} {named}` ends it"))
+}
+
+/// The options by which `stop` finds the daemon of a store.
+fn named(members: &[PathBuf]) -> String {
+    let is_usual = store::default_members().is_ok_and(|usual| usual == members);
+    let listed: Vec<String> = members.iter().map(|it| it.display().to_string()).collect();
+    match is_usual {
+        true => "--station unix:".to_owned(),
+        false => format!("--station unix: --store {}", listed.join(",")),
+    }
 }
 
 /// What the daemon of the store records, if a recording could not begin here.
@@ -40,9 +49,7 @@ pub fn advice_on_ports(members: &[PathBuf]) -> Option<String> {
     let listed: Vec<String> =
         all.iter().map(|(scan, sources)| format!("{scan} from {}", sources.join(", "))).collect();
     (!listed.is_empty()).then(|| {
-        format!(
-            "the daemon of this store records {}: `fullbore stop SCAN --station unix:` ends one",
-            listed.join("; ")
-        )
+        let (listed, named) = (listed.join("; "), named(members));
+        format!("the daemon of this store records {listed}: `fullbore stop SCAN {named}` ends one")
     })
 }

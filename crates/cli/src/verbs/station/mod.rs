@@ -35,8 +35,13 @@ const RUN_THERE: &[&str] = &[
 /// Verbs that ask a station on their own.
 const OF_STATIONS: &[&str] = &["status", "stop", "schedule"];
 
-/// Runs the command at a station, if the arguments or the environment name one and the verb can run there.
-pub fn redirected(matches: &ArgMatches, commands: &Command) -> anyhow::Result<Option<ExitCode>> {
+/// Runs the command at a station, if the arguments or the environment name one and the verb can run there. `has_file`: a
+/// file has options of the recording, and they are not among the matches.
+pub fn redirected(
+    matches: &ArgMatches,
+    commands: &Command,
+    has_file: bool,
+) -> anyhow::Result<Option<ExitCode>> {
     let Some((verb, typed)) = matches.subcommand() else { return Ok(None) };
     let given = typed.try_get_one::<String>("station").ok().flatten();
     // `generate` has a --station of its own. For `record`, a plain word is the station of a VEX file.
@@ -54,7 +59,7 @@ pub fn redirected(matches: &ArgMatches, commands: &Command) -> anyhow::Result<Op
     let of_environment = std::env::var("FULLBORE_STATION").ok().filter(|text| !text.is_empty());
     let text = match (given, of_environment) {
         (Some(text), _) => text.clone(),
-        (None, Some(text)) if can && !has_store => text,
+        (None, Some(text)) if can && !has_store && !has_file => text,
         (None, _) => return Ok(None),
     };
     anyhow::ensure!(
@@ -63,15 +68,13 @@ pub fn redirected(matches: &ArgMatches, commands: &Command) -> anyhow::Result<Op
         RUN_THERE.join(", "),
         OF_STATIONS.join(", ")
     );
-    let members = match (has_store, text.as_str()) {
-        (true, "unix:") => {
-            typed.get_many::<PathBuf>("store").unwrap_or_default().cloned().collect()
-        }
-        (true, _) => anyhow::bail!(
-            "--store names directories of this host, and --station another store\n  give one of them; \
-             `--station unix:` takes the daemon of --store"
-        ),
-        (false, _) => Vec::new(),
+    anyhow::ensure!(
+        !has_file,
+        "[record] of --config is for a recording on this host\n  type the options of one at a station"
+    );
+    let members = match has_store {
+        true => typed.get_many::<PathBuf>("store").unwrap_or_default().cloned().collect(),
+        false => Vec::new(),
     };
     let output = Output { json: matches.get_flag("json"), logs: false };
     let client = client(Some(&text), &members)?;
@@ -88,6 +91,10 @@ pub fn client(named: Option<&str>, members: &[PathBuf]) -> anyhow::Result<Client
     let of_environment = std::env::var("FULLBORE_STATION").ok().filter(|text| !text.is_empty());
     let named = named.map(str::to_owned).or(of_environment.filter(|_| members.is_empty()));
     let address = match named.as_deref() {
+        Some(other) if other != "unix:" && !members.is_empty() => anyhow::bail!(
+            "--store names directories of this host, and --station another store\n  give one of them; \
+             `--station unix:` takes the daemon of --store"
+        ),
         None | Some("unix:") => {
             let members = match members.is_empty() {
                 true => store::default_members().map_err(explained)?,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use fullbore_client::output::Told;
 use fullbore_client::status::name_of;
-use fullbore_client::{Client, Method};
+use fullbore_client::{Client, Error, Method};
 use fullbore_linux::stop_handle::StopHandle;
 use fullbore_terminal::output::{self, Output};
 use serde_json::Value;
@@ -72,13 +72,16 @@ fn follow(client: &Client, id: &str, output: Output, quiet: bool) -> anyhow::Res
                 true => left = true,
                 false => {
                     let what = if requests == 0 { "stop" } else { "abort" };
-                    let asked = client.send(Method::POST, &format!("{path}/{what}"), None);
-                    asked.map_err(explained)?;
+                    match client.send(Method::POST, &format!("{path}/{what}"), None) {
+                        // It has just ended, and its last line is still to come.
+                        Err(Error::Refused { status: 409, .. }) => {}
+                        asked => drop(asked.map_err(explained)?),
+                    }
                     requests += 1;
                 }
             }
         }
-        anyhow::ensure!(!left, "it is left");
+        anyhow::ensure!(!left, "the client leaves");
         let Some(told) = line.and_then(Told::of_line) else { return Ok(()) };
         if told.event == "ended" {
             let complaint = &told.value["complaint"];

@@ -1,5 +1,7 @@
 //! `fullbore schedule`: the schedules of a station.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -148,15 +150,15 @@ fn body_of(args: PutArgs) -> anyhow::Result<Value> {
     Ok(json!({ "options": options, "scans": scans }))
 }
 
+/// Reads a file that is small enough for a schedule.
 fn read(file: &Path) -> anyhow::Result<Vec<u8>> {
-    let length =
-        std::fs::metadata(file).with_context(|| format!("reading {}", file.display()))?.len();
-    anyhow::ensure!(
-        length <= LARGEST as u64,
-        "{}: a schedule has at most {LARGEST} bytes",
-        file.display()
-    );
-    std::fs::read(file).with_context(|| format!("reading {}", file.display()))
+    let reading = || format!("reading {}", file.display());
+    let mut bytes = Vec::new();
+    let opened = File::open(file).with_context(reading)?;
+    opened.take(LARGEST as u64 + 1).read_to_end(&mut bytes).with_context(reading)?;
+    let is_small = bytes.len() <= LARGEST;
+    anyhow::ensure!(is_small, "{}: a schedule has at most {LARGEST} bytes", file.display());
+    Ok(bytes)
 }
 
 fn check(file: &Path, code: Option<&str>, output: Output) -> anyhow::Result<ExitCode> {
