@@ -26,7 +26,7 @@ use crate::output_log::Taken;
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Run a verb of `fullbore` at the station. The answer is a job, whose output can be followed. The roles: `ls`, `info` and
-/// `watch` need viewer, `rm` and `protect` admin, the others operator.
+/// `watch` need viewer, `rm`, `protect` and `rebuild` admin, the others operator.
 #[utoipa::path(
     post,
     operation_id = "runCommand",
