@@ -1,6 +1,7 @@
 //! A stretch of time with its scans: those of the store with their verdicts, the running one, and those of schedules.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use fullbore_store::catalogue::{Entry, ScanState};
 use fullbore_time::Tai;
@@ -37,7 +38,7 @@ pub struct TimelineScan {
     pub scan: String,
     /// Its schedule, if it is of one that is not forgotten.
     pub schedule: Option<String>,
-    /// Its start: planned, or that of its first frame.
+    /// Its start: that of its first frame, or planned. The planned one, too, if its frames have other times.
     #[schema(value_type = String)]
     pub start: Tai,
     /// Its end. Of a scan that is being recorded without a planned end: now.
@@ -74,6 +75,9 @@ pub struct Timeline {
     pub outlooks: Vec<Outlook>,
 }
 
+/// A scan was armed so much before the time at which its schedule would do it, at most: a recorder is started ahead.
+const EARLY: Duration = Duration::from_secs(60);
+
 /// The scans between two times.
 pub fn scans(
     agendas: &[Agenda],
@@ -82,23 +86,16 @@ pub fn scans(
     until: Tai,
     now: Tai,
 ) -> Vec<TimelineScan> {
-    let mut found: Vec<TimelineScan> = stored
-        .iter()
-        .filter_map(|it| of_entry(it, now))
-        .filter(|it| is_in(it, from, until))
-        .collect();
-    let known: BTreeMap<String, usize> =
-        found.iter().enumerate().map(|(place, it)| (it.scan.clone(), place)).collect();
+    let mut found: Vec<TimelineScan> = Vec::new();
+    let mut known: BTreeMap<&str, Known> = BTreeMap::new();
+    for (entry, scan) in stored.iter().filter_map(|it| Some((it, of_entry(it, now)?))) {
+        known.insert(&entry.name, Known { place: found.len(), armed: entry.armed });
+        found.push(scan);
+    }
     for agenda in agendas {
         for mut scan in planned(agenda, now).filter(|it| is_in(it, from, until)) {
-            match recorded(&scan, &known, &found) {
-                Some(place) => {
-                    let one = &mut found[place];
-                    (one.schedule, one.target) = (scan.schedule, scan.target);
-                    if one.moment == Moment::Recording {
-                        one.end = scan.end.max(one.start);
-                    }
-                }
+            match recorded(&scan, agenda.lead, &known, &found) {
+                Some(place) => be_of_schedule(&mut found[place], scan),
                 None => {
                     if scan.moment == Moment::Recording {
                         // Its directory is made with its first frame.
@@ -109,8 +106,29 @@ pub fn scans(
             }
         }
     }
+    found.retain(|it| is_in(it, from, until));
     found.sort_by(|one, other| (one.start, &one.scan).cmp(&(other.start, &other.scan)));
     found
+}
+
+/// A scan of the store.
+struct Known {
+    place: usize,
+    armed: Option<Tai>,
+}
+
+/// Makes a scan of the store that of a schedule. One whose frames have other times is shown when it was planned.
+fn be_of_schedule(one: &mut TimelineScan, planned: TimelineScan) {
+    if !overlap(one, &planned) {
+        (one.start, one.end) = (planned.start, planned.end);
+    } else if one.moment == Moment::Recording {
+        one.end = planned.end.max(one.start);
+    }
+    (one.schedule, one.target) = (planned.schedule, planned.target);
+}
+
+fn overlap(one: &TimelineScan, other: &TimelineScan) -> bool {
+    one.start < other.end && one.end > other.start
 }
 
 fn is_in(scan: &TimelineScan, from: Tai, until: Tai) -> bool {
@@ -156,34 +174,35 @@ fn planned(agenda: &Agenda, now: Tai) -> impl Iterator<Item = TimelineScan> {
     })
 }
 
-/// The scan of the store that a planned one became: of its name, or of the name that it got because that was taken.
+/// The scan of the store that a planned one became: of its name, or of the name that it got because that was taken; and
+/// with frames of its time, or armed for it. The times of frames are those of the sender, whose clock may be another.
 fn recorded(
     planned: &TimelineScan,
-    known: &BTreeMap<String, usize>,
+    lead: Duration,
+    known: &BTreeMap<&str, Known>,
     found: &[TimelineScan],
 ) -> Option<usize> {
-    let overlaps = |place: &usize| {
-        let one = &found[*place];
-        one.start < planned.end && one.end > planned.start
+    let early = i64::try_from(lead.saturating_add(EARLY).as_nanos()).unwrap_or(i64::MAX);
+    let armed_for_it = planned.start.plus_ns(-early)..planned.end;
+    let is_it = |it: &&Known| {
+        overlap(&found[it.place], planned) || it.armed.is_some_and(|at| armed_for_it.contains(&at))
     };
     let is_numbered = |name: &str| {
         let rest = name.strip_prefix(&planned.scan).and_then(|it| it.strip_prefix('-'));
         rest.is_some_and(|it| !it.is_empty() && it.bytes().all(|byte| byte.is_ascii_digit()))
     };
-    let named = known.get(&planned.scan).copied().filter(overlaps);
+    let named = known.get(&*planned.scan).filter(is_it);
     let with_number = || {
-        let later = known.range(planned.scan.clone()..);
+        let later = known.range(&*planned.scan..);
         let of_it = later.take_while(|(name, _)| name.starts_with(&planned.scan));
-        let mut of_it = of_it.filter(|(name, _)| is_numbered(name)).map(|(_, place)| *place);
-        of_it.find(overlaps)
+        let mut of_it = of_it.filter(|(name, _)| is_numbered(name)).map(|(_, it)| it);
+        of_it.find(is_it)
     };
-    named.or_else(with_number)
+    named.or_else(with_number).map(|it| it.place)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use fullbore_core::schedule::Schedule;
 
     use super::*;
@@ -204,6 +223,7 @@ mod tests {
             name: name.into(),
             state,
             start: Some(start),
+            armed: Some(start.plus_ns(-SECOND)),
             duration_ns: Some(39 * SECOND),
             bytes: 1,
             streams: 1,
@@ -243,6 +263,25 @@ mod tests {
         assert_eq!(told(&found), expected);
         assert_eq!((found[0].target.as_deref(), found[2].end), (Some("3C84"), at(160)));
         assert!(found.iter().all(|it| it.schedule.as_deref() == Some("vgos")));
+    }
+
+    #[test]
+    fn a_scan_that_was_recorded_is_stored_whatever_the_times_of_its_frames_are() {
+        let (agenda, first) = agenda(false);
+        let at = |seconds: i64| first.plus_ns(seconds * SECOND);
+        // A sender whose clock is an hour behind, and a scan of the same name that was recorded before.
+        let armed = |name, seconds, armed| Entry {
+            armed: Some(at(armed)),
+            ..entry(name, ScanState::Sealed, at(seconds))
+        };
+        let stored = [armed("r1_no1", -7200, -7205), armed("r1_no1-2", -3600, -5)];
+        let found = scans(std::slice::from_ref(&agenda), &stored, at(-60), at(50), at(100));
+        assert_eq!(told(&found), [("r1_no1-2", Moment::Stored)]);
+        assert_eq!((found[0].start, found[0].end), (at(0), at(40)));
+        // A scan that ended early, before the stretch of time that is asked for.
+        let early = Entry { duration_ns: Some(SECOND), ..entry("r1_no1", ScanState::Sealed, at(1)) };
+        let found = scans(&[agenda], &[early], at(20), at(50), at(100));
+        assert_eq!(told(&found), []);
     }
 
     #[test]
