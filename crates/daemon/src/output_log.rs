@@ -65,6 +65,13 @@ impl OutputLog {
         Self(Arc::new(Inner { kept, changed: Condvar::new(), begun: Instant::now() }))
     }
 
+    /// A log of a process that began so long ago that no client will come.
+    #[cfg(test)]
+    pub fn of_past() -> Option<Self> {
+        let begun = Instant::now().checked_sub(UNTIL_FOLLOWED)?;
+        Some(Self(Arc::new(Inner { kept: Mutex::default(), changed: Condvar::new(), begun })))
+    }
+
     /// Adds an entry. The oldest ones go if there are too many.
     pub fn put(&self, entry: &Entry<'_>) {
         // Texts and numbers always become JSON.
@@ -298,9 +305,7 @@ mod tests {
 
     #[test]
     fn a_log_that_nobody_followed_in_time_is_ignored() {
-        let Some(begun) = Instant::now().checked_sub(UNTIL_FOLLOWED) else { return };
-        let (kept, changed) = (Mutex::default(), Condvar::new());
-        let log = OutputLog(Arc::new(Inner { kept, changed, begun }));
+        let Some(log) = OutputLog::of_past() else { return };
         assert!(log.is_ignored() && !OutputLog::new(true).is_ignored());
         let follower = log.follow();
         assert!(!log.is_ignored());
