@@ -67,9 +67,6 @@ pub struct Entry {
     pub state: ScanState,
     /// Time of the first frame, else of its arrival, else of arming.
     pub start: Option<Tai>,
-    /// Time of arming, by the clock of the recording host.
-    #[serde(skip)]
-    pub armed: Option<Tai>,
     /// Nanoseconds from the first frame to the last. Arrival times are used if frames carry no time; the time from
     /// arming to stopping is used if nothing is known of frames.
     pub duration_ns: Option<i64>,
@@ -349,7 +346,6 @@ fn of_manifest(roots: &[Root], manifest: &Manifest, places: &Places) -> Entry {
         name: manifest.scan.to_string(),
         state: state(roots, manifest, places),
         start: Some(first.unwrap_or(manifest.armed)),
-        armed: Some(manifest.armed),
         duration_ns: by_frames.or(by_clock),
         bytes: manifest.bytes().saturating_add(parity_bytes(manifest)),
         streams: manifest.streams.len(),
@@ -406,7 +402,6 @@ fn broken(roots: &[Root], name: &str, places: &Places, problem: String) -> Entry
         name: name.to_owned(),
         state: ScanState::Broken,
         start: None,
-        armed: None,
         duration_ns: None,
         bytes: bytes_on_members(roots, places),
         streams: {

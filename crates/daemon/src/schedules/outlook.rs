@@ -178,7 +178,6 @@ mod tests {
             name: name.into(),
             state: ScanState::Sealed,
             start: Some(Tai(0)),
-            armed: Some(Tai(0)),
             duration_ns: Some(seconds * 1_000_000_000),
             bytes,
             streams: 1,

@@ -78,23 +78,27 @@ pub struct Timeline {
 /// A scan was armed so much before the time at which its schedule would do it, at most: a recorder is started ahead.
 const EARLY: Duration = Duration::from_secs(60);
 
-/// The scans between two times.
+/// The scans between two times. `armed` says when a scan of the store was armed, by the clock of this host.
 pub fn scans(
     agendas: &[Agenda],
     stored: &[Entry],
-    from: Tai,
-    until: Tai,
+    armed: impl Fn(&str) -> Option<Tai>,
+    (from, until): (Tai, Tai),
     now: Tai,
 ) -> Vec<TimelineScan> {
-    let mut found: Vec<TimelineScan> = Vec::new();
-    let mut known: BTreeMap<&str, Known> = BTreeMap::new();
-    for (entry, scan) in stored.iter().filter_map(|it| Some((it, of_entry(it, now)?))) {
-        known.insert(&entry.name, Known { place: found.len(), armed: entry.armed });
-        found.push(scan);
-    }
+    let mut found: Vec<TimelineScan> =
+        stored.iter().filter_map(|it| of_entry(it, now)).collect();
+    let known: BTreeMap<String, usize> =
+        found.iter().enumerate().map(|(place, it)| (it.scan.clone(), place)).collect();
     for agenda in agendas {
+        let early = i64::try_from(agenda.lead.saturating_add(EARLY).as_nanos()).unwrap_or(i64::MAX);
         for mut scan in planned(agenda, now).filter(|it| is_in(it, from, until)) {
-            match recorded(&scan, agenda.lead, &known, &found) {
+            let armed_for_it = scan.start.plus_ns(-early)..scan.end;
+            let is_it = |name: &str, place: usize| {
+                overlap(&found[place], &scan)
+                    || armed(name).is_some_and(|at| armed_for_it.contains(&at))
+            };
+            match recorded(&scan.scan, &known, is_it) {
                 Some(place) => be_of_schedule(&mut found[place], scan),
                 None => {
                     if scan.moment == Moment::Recording {
@@ -109,12 +113,6 @@ pub fn scans(
     found.retain(|it| is_in(it, from, until));
     found.sort_by(|one, other| (one.start, &one.scan).cmp(&(other.start, &other.scan)));
     found
-}
-
-/// A scan of the store.
-struct Known {
-    place: usize,
-    armed: Option<Tai>,
 }
 
 /// Makes a scan of the store that of a schedule. One whose frames have other times is shown when it was planned.
@@ -177,28 +175,17 @@ fn planned(agenda: &Agenda, now: Tai) -> impl Iterator<Item = TimelineScan> {
 /// The scan of the store that a planned one became: of its name, or of the name that it got because that was taken; and
 /// with frames of its time, or armed for it. The times of frames are those of the sender, whose clock may be another.
 fn recorded(
-    planned: &TimelineScan,
-    lead: Duration,
-    known: &BTreeMap<&str, Known>,
-    found: &[TimelineScan],
+    planned: &str,
+    known: &BTreeMap<String, usize>,
+    is_it: impl Fn(&str, usize) -> bool,
 ) -> Option<usize> {
-    let early = i64::try_from(lead.saturating_add(EARLY).as_nanos()).unwrap_or(i64::MAX);
-    let armed_for_it = planned.start.plus_ns(-early)..planned.end;
-    let is_it = |it: &&Known| {
-        overlap(&found[it.place], planned) || it.armed.is_some_and(|at| armed_for_it.contains(&at))
-    };
     let is_numbered = |name: &str| {
-        let rest = name.strip_prefix(&planned.scan).and_then(|it| it.strip_prefix('-'));
+        let rest = name.strip_prefix(planned).and_then(|it| it.strip_prefix('-'));
         rest.is_some_and(|it| !it.is_empty() && it.bytes().all(|byte| byte.is_ascii_digit()))
     };
-    let named = known.get(&*planned.scan).filter(is_it);
-    let with_number = || {
-        let later = known.range(&*planned.scan..);
-        let of_it = later.take_while(|(name, _)| name.starts_with(&planned.scan));
-        let mut of_it = of_it.filter(|(name, _)| is_numbered(name)).map(|(_, it)| it);
-        of_it.find(is_it)
-    };
-    named.or_else(with_number).map(|it| it.place)
+    let of_it = known.range(planned.to_owned()..).take_while(|(name, _)| name.starts_with(planned));
+    let mut of_it = of_it.filter(|(name, _)| *name == planned || is_numbered(name));
+    of_it.find(|(name, place)| is_it(name, **place)).map(|(_, place)| *place)
 }
 
 #[cfg(test)]
@@ -223,7 +210,6 @@ mod tests {
             name: name.into(),
             state,
             start: Some(start),
-            armed: Some(start.plus_ns(-SECOND)),
             duration_ns: Some(39 * SECOND),
             bytes: 1,
             streams: 1,
@@ -254,7 +240,7 @@ mod tests {
             entry("r1_no1", ScanState::Sealed, at(-4000)),
             entry("r1_no3", ScanState::Recording, at(120)),
         ];
-        let found = scans(&[agenda], &stored, at(-10), at(600), at(130));
+        let found = scans(&[agenda], &stored, |_| None, (at(-10), at(600)), at(130));
         let expected = [
             ("r1_no1-2", Moment::Stored),
             ("r1_no2", Moment::Missed),
@@ -270,17 +256,19 @@ mod tests {
         let (agenda, first) = agenda(false);
         let at = |seconds: i64| first.plus_ns(seconds * SECOND);
         // A sender whose clock is an hour behind, and a scan of the same name that was recorded before.
-        let armed = |name, seconds, armed| Entry {
-            armed: Some(at(armed)),
-            ..entry(name, ScanState::Sealed, at(seconds))
-        };
-        let stored = [armed("r1_no1", -7200, -7205), armed("r1_no1-2", -3600, -5)];
-        let found = scans(std::slice::from_ref(&agenda), &stored, at(-60), at(50), at(100));
+        let stored = [
+            entry("r1_no1", ScanState::Sealed, at(-7200)),
+            entry("r1_no1-2", ScanState::Sealed, at(-3600)),
+        ];
+        let armed = |name: &str| Some(at(if name == "r1_no1" { -7205 } else { -5 }));
+        let agenda = [agenda];
+        let found = scans(&agenda, &stored, armed, (at(-60), at(50)), at(100));
         assert_eq!(told(&found), [("r1_no1-2", Moment::Stored)]);
         assert_eq!((found[0].start, found[0].end), (at(0), at(40)));
         // A scan that ended early, before the stretch of time that is asked for.
-        let early = Entry { duration_ns: Some(SECOND), ..entry("r1_no1", ScanState::Sealed, at(1)) };
-        let found = scans(&[agenda], &[early], at(20), at(50), at(100));
+        let sealed = entry("r1_no1", ScanState::Sealed, at(1));
+        let early = [Entry { duration_ns: Some(SECOND), ..sealed }];
+        let found = scans(&agenda, &early, |_| None, (at(20), at(50)), at(100));
         assert_eq!(told(&found), []);
     }
 
@@ -288,10 +276,13 @@ mod tests {
     fn scans_ahead_and_of_a_cancelled_schedule_are_told_apart() {
         let (agenda, first) = agenda(true);
         let at = |seconds: i64| first.plus_ns(seconds * SECOND);
-        let found = scans(std::slice::from_ref(&agenda), &[], at(0), at(100), at(50));
+        let of = |agenda: &Agenda, now| {
+            scans(std::slice::from_ref(agenda), &[], |_| None, (at(0), at(100)), now)
+        };
+        let found = of(&agenda, at(50));
         assert_eq!(told(&found), [("r1_no1", Moment::Missed), ("r1_no2", Moment::Cancelled)]);
         let wanted = Agenda { cancelled: false, ..agenda };
-        let found = scans(&[wanted], &[], at(0), at(100), at(-50));
+        let found = of(&wanted, at(-50));
         assert_eq!(told(&found), [("r1_no1", Moment::Ahead), ("r1_no2", Moment::Ahead)]);
     }
 }
