@@ -38,7 +38,7 @@ pub struct TimelineScan {
     pub scan: String,
     /// Its schedule, if it is of one that is not forgotten.
     pub schedule: Option<String>,
-    /// Its start: that of its first frame, or planned. The planned one, too, if its frames have other times.
+    /// Its start: that of its first frame; the planned one if there is none yet, or if the frames have other times.
     #[schema(value_type = String)]
     pub start: Tai,
     /// Its end. Of a scan that is being recorded without a planned end: now.
