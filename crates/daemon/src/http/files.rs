@@ -4,7 +4,6 @@
 //! that reads slowly holds a few hundred kilobytes, and one that is gone ends its thread.
 
 use std::io;
-use std::sync::Arc;
 use std::thread;
 
 use axum::Json;
@@ -16,7 +15,7 @@ use fullbore_linux::sys::sched;
 use fullbore_transfer::files::{FilesError, ServedFiles};
 use futures_util::stream;
 use serde::Serialize;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 use utoipa::ToSchema;
 
 use super::problem::Problem;
@@ -91,14 +90,14 @@ pub(super) async fn list(
     ),
 )]
 pub(super) async fn get(
-    _: Viewer,
+    Viewer(proven): Viewer,
     State(station): Shared,
     Path((scan, file)): Path<(String, String)>,
 ) -> Result<Response, Problem> {
     let members = station.members.clone();
-    let permit = Arc::clone(&station.readers).try_acquire_owned().map_err(|_| {
-        Problem::new(StatusCode::CONFLICT, format!("{MOST_READ} files are read already"))
-            .advise("wait until one is complete")
+    let place = station.readers.take(&proven.identity).ok_or_else(|| {
+        let why = format!("{MOST_READ} files are read already, or half of them by this client");
+        Problem::new(StatusCode::CONFLICT, why).advise("wait until one is complete")
     })?;
     let opened = blocking(move || {
         let (scan, _) = whole(&members, &scan)?;
@@ -120,19 +119,19 @@ pub(super) async fn get(
             io::Error::other(error)
         })
     };
-    Ok((headers, streamed("file", permit, length, read)?).into_response())
+    Ok((headers, streamed("file", place, length, read)?).into_response())
 }
 
-/// A body that a thread of its own reads, piece by piece. The permit is returned when the thread ends.
+/// A body that a thread of its own reads, piece by piece. The place is free again when the thread ends.
 pub(super) fn streamed(
     name: &str,
-    permit: OwnedSemaphorePermit,
+    place: impl Send + 'static,
     length: u64,
     read: impl FnMut(u64, &mut [u8]) -> io::Result<()> + Send + 'static,
 ) -> Result<Body, Problem> {
     let (pieces, taken) = mpsc::channel(WAITING);
     let work = move || {
-        let _permit = permit;
+        let _place = place;
         send(length, read, &pieces);
     };
     thread::Builder::new().name(name.into()).spawn(work).map_err(|it| Problem::internal(&it))?;

@@ -93,4 +93,6 @@ fn only_an_admin_removes() {
     assert!(verb("ls").may(Role::Viewer) && !verb("verify").may(Role::Viewer));
     assert!(verb("verify").may(Role::Operator) && !verb("rm").may(Role::Operator));
     assert!(verb("rm").may(Role::Admin));
+    // As POST /api/v1/scans/SCAN/rebuild does.
+    assert!(!verb("rebuild").may(Role::Operator) && verb("rebuild").may(Role::Admin));
 }

@@ -152,7 +152,7 @@ pub const VERBS: &[Verb] = &[
     },
     Verb {
         name: "rebuild",
-        role: Role::Operator,
+        role: Role::Admin,
         count: (0, MOST_ARGUMENTS),
         arguments: Kind::Scan,
         last: None,
