@@ -127,7 +127,7 @@ def state_of(told: Document) -> State:
     wrong = [f"{it.path}: {it.problem}" for it in members if it.problem]
     wrong += [f"schedule {it['name']}: {it['problem']}" for it in told["schedules"] if it["problem"]]
     if lost := sum(it.lost for it in streams):
-        wrong.append(f"{lost} frames lost")
+        wrong.append(f"{lost} {'frame' if lost == 1 else 'frames'} lost")
     return State(
         phase=max(phases, key=PHASES.index, default="idle"),
         scan=", ".join(name_of(it["scan"]) for it in progress),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use fullbore_core::completeness::counted;
 use fullbore_transfer::queue::job::JobState;
 use serde::Serialize;
 
@@ -54,7 +55,7 @@ pub fn of(status: &Status) -> Vec<Problem> {
         let Some(progress) = &recording.life.progress else { continue };
         for stream in progress.streams.iter().filter(|it| it.lost() > 0) {
             let subject = format!("{}/{}", progress.scan, stream.name);
-            let text = format!("{subject}: {} frames lost", stream.lost());
+            let text = format!("{subject}: {} lost", counted(stream.lost(), "frame"));
             add(Kind::Loss, &subject, text);
         }
         for member in &progress.members {

@@ -54,6 +54,11 @@ export function disks(tools) {
     say(below, it.drives.join(", ") || "–");
     say(state, problem ?? "good");
   };
+  const driveRow = () => {
+    const node = row(7);
+    node.children[4].className = "wraps";
+    return node;
+  };
   const fillDrive = (node, it) => {
     node.className = { problem: "lost", advice: "silent" }[it.health.grade] ?? "";
     const heat = it.temperature_c === null ? "–" : `${it.temperature_c} °C${it.limit_c === null ? "" : ` of ${it.limit_c}`}`;
@@ -73,7 +78,7 @@ export function disks(tools) {
   const show = () => {
     if (!seen) return;
     keyed(members, seen.members, (it) => it.path, memberRow, fillMember);
-    keyed(drives, seen.drives, (it) => it.name, () => row(7), fillDrive);
+    keyed(drives, seen.drives, (it) => it.name, driveRow, fillDrive);
     keyed(benchmarks, seen.benchmarks, (it) => it.id, () => row(5), fillBenchmark);
     say(looked, `Looked at ${when(seen.time)} UTC.`);
     draw(canvas, told, legend, seen);

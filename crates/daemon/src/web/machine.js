@@ -14,6 +14,12 @@ const seconds = (value) => {
   return `${(value / size).toPrecision(3).replace("-", "−")} ${unit}`;
 };
 
+/** How many streams are planned. An endpoint of an input can be several. */
+function streamsOf(planned) {
+  const noun = planned.some((it) => it.includes("://")) ? "endpoint" : "stream";
+  return `${count(planned.length)} ${noun}${planned.length === 1 ? "" : "s"}`;
+}
+
 function facts(...names) {
   const fields = Object.fromEntries(names.map((name) => [name, element("dd")]));
   const node = element("dl", { class: "facts" }, ...names.map((name) => element("div", {}, element("dt", {}, name), fields[name])));
@@ -55,7 +61,7 @@ export function machine() {
     plan.node.hidden = !seen.plan;
     if (seen.plan) plan.update(seen.plan.findings);
     verdict.className = seen.plan?.verdict === "does-not-fit" ? "bad" : "";
-    say(verdict, seen.plan ? `${VERDICTS[seen.plan.verdict] ?? seen.plan.verdict}: ${seen.planned.length} ${seen.planned.length === 1 ? "stream" : "streams"}, ${rate(Math.round(seen.plan.rate))}` : `No plan: ${seen.no_plan}`);
+    say(verdict, seen.plan ? `${VERDICTS[seen.plan.verdict] ?? seen.plan.verdict}: ${streamsOf(seen.planned)}, ${rate(Math.round(seen.plan.rate))}` : `No plan: ${seen.no_plan}`);
     say(looked, `Looked at ${when(seen.time)} UTC.`);
   };
   const load = async () => {

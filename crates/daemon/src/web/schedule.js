@@ -54,6 +54,7 @@ export function schedule(tools) {
     draw(picture, told, chosen, clock);
     const it = told.scans[chosen];
     const text = told.scans.length ? "Left and right arrow keys go from scan to scan." : "No scans on this day.";
+    reading.className = it ? "" : "soft";
     say(reading, it ? `${it.scan}: ${when(it.start)} to ${it.end.slice(11, 19)} UTC${it.target ? `, ${it.target}` : ""}: ${verdictOf(it)}` : text);
     picture.setAttribute("aria-label", `${told.scans.length} scans on ${day.value}. ${reading.textContent}`);
     const first = Math.max(0, Math.min(told.scans.findIndex((scan) => Date.parse(scan.end) > clock - 3_600_000), told.scans.length - LISTED));
@@ -115,6 +116,7 @@ function draw(picture, { from, until, scans }, chosen, clock) {
 
 function scanRow(scan) {
   const node = row(6);
+  node.lastChild.className = "text";
   if (scan.moment === "stored") node.firstChild.append(element("a", { href: `#stream/scan/${encodeURIComponent(scan.scan)}` }));
   return node;
 }
