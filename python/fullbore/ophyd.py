@@ -108,7 +108,7 @@ async def _unless_lost(
 ) -> AsyncIterator[WatcherUpdate[int]]:
     """The updates of a status until it is done. Raises the error of the acquisition, once it has one."""
     updates: asyncio.Queue[WatcherUpdate[int]] = asyncio.Queue()
-    status.watch(lambda **update: updates.put_nowait(WatcherUpdate(**update)))
+    status.watch(lambda *_, **update: updates.put_nowait(WatcherUpdate(**update)))
     failed = asyncio.create_task(acquisitions.failed.wait())
     try:
         while not status.done:
