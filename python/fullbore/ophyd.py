@@ -25,6 +25,7 @@ extra("ophyd_async")
 from bluesky.protocols import StreamAsset
 from event_model import DataKey
 from ophyd_async.core import (
+    AsyncStatus,
     DetectorAcquireLogic,
     DetectorDataLogic,
     DetectorTriggerLogic,
@@ -35,6 +36,7 @@ from ophyd_async.core import (
     StreamableDataProvider,
     StreamResourceDataProvider,
     StreamResourceInfo,
+    TriggerInfo,
     WatchableAsyncStatus,
     WatcherUpdate,
     soft_signal_r_and_setter,
@@ -89,6 +91,21 @@ class PandaDetector(StandardDetector):
             _Data(self._acquisitions, path_provider, self.samples, raw, parameters),
         )
         super().__init__(name=name)
+
+    @AsyncStatus.wrap
+    async def prepare(self, value: TriggerInfo) -> None:
+        """Prepares a number of samples. With external triggers, the PandA is armed when this is done."""
+        self._acquisitions.is_prepared = True
+        try:
+            await super().prepare(value)
+        finally:
+            self._acquisitions.is_prepared = False
+
+    @AsyncStatus.wrap
+    async def kickoff(self) -> None:
+        """Arms the PandA, unless `prepare` has. Samples that came since then count."""
+        await super().kickoff()
+        self._acquisitions.release()
 
     @WatchableAsyncStatus.wrap
     async def trigger(self) -> AsyncIterator[WatcherUpdate[int]]:

@@ -24,7 +24,7 @@ import bluesky.plan_stubs as bps
 import bluesky.preprocessors as bpp
 import event_model
 from bluesky.utils import FailedStatus
-from ophyd_async.core import StaticFilenameProvider, StaticPathProvider, TriggerInfo, init_devices
+from ophyd_async.core import DetectorTrigger, StaticFilenameProvider, StaticPathProvider, TriggerInfo, init_devices
 
 PLANS = REPOSITORY / "docs/howto/panda_plans.py"
 ENVIRONMENT = {
@@ -110,11 +110,11 @@ def fly(panda, events, samples=1, period=0.05):
     return (yield from inner())
 
 
-def step(panda, events, samples):
+def step(panda, events, samples, trigger=DetectorTrigger.INTERNAL):
     @bpp.stage_decorator([panda])
     @bpp.run_decorator()
     def inner():
-        info = TriggerInfo(collections_per_event=samples, exposure_timeout=PATIENCE)
+        info = TriggerInfo(trigger=trigger, collections_per_event=samples, exposure_timeout=PATIENCE)
         yield from bps.prepare(panda, info, wait=True)
         for _ in range(events):
             yield from bps.trigger_and_read([panda])
@@ -233,10 +233,11 @@ def test_columns_are_described_before_the_first_sample_as_they_are_in_the_file(o
     assert set(documents.rows()) == {f"panda-{name.replace('.', '-')}" for name in told}
 
 
-def test_each_trigger_is_an_acquisition_with_an_account_of_its_own(ophyd, tmp_path):
+@pytest.mark.parametrize("trigger", [DetectorTrigger.INTERNAL, DetectorTrigger.EXTERNAL_EDGE])
+def test_each_trigger_is_an_acquisition_with_an_account_of_its_own(ophyd, trigger, tmp_path):
     documents = Documents()
     with Panda("--samples", 7) as panda:
-        engine()(step(detector(ophyd, panda, tmp_path), 3, 7), documents)
+        engine()(step(detector(ophyd, panda, tmp_path), 3, 7, trigger), documents)
         assert len(panda.all("begun")) == 3
     assert documents.values("panda-COUNTER2-OUT-Max") == 3 * truth("COUNTER2.OUT.Max", 7).tolist()
     assert all(rows == [(0, 1), (1, 2), (2, 3)] for rows in documents.rows().values())
