@@ -85,7 +85,7 @@ class Acquisitions:
         self._query = ""
         self._rows = self._expected = 0
         self._is_new = True
-        self.is_prepared = False
+        self.is_preparing = False
         """True while a plan prepares: what `begin` arms then is held back from `on_rows` until `release`."""
         self._held, self._visible = False, 0
         self._recorder: Optional[Recorder] = None
@@ -118,7 +118,7 @@ class Acquisitions:
             return
         await self.end()
         self._check_rows()
-        self._armed, self._stopping, self._held = asyncio.Event(), False, self.is_prepared
+        self._armed, self._stopping, self._held = asyncio.Event(), False, self.is_preparing
         existing = "refuse" if self._is_new else "append"
         name = quote(self.path.name.replace("%", "%%"))
         target = f"hdf5:{quote(str(self.path.parent))}/{name}?existing={existing}{self._query}"

@@ -95,11 +95,11 @@ class PandaDetector(StandardDetector):
     @AsyncStatus.wrap
     async def prepare(self, value: TriggerInfo) -> None:
         """Prepares a number of samples. With external triggers, the PandA is armed when this is done."""
-        self._acquisitions.is_prepared = True
+        self._acquisitions.is_preparing = True
         try:
             await super().prepare(value)
         finally:
-            self._acquisitions.is_prepared = False
+            self._acquisitions.is_preparing = False
 
     @AsyncStatus.wrap
     async def kickoff(self) -> None:
@@ -166,6 +166,7 @@ class _Trigger(DetectorTriggerLogic):
 
     async def _prepare(self, num: int) -> None:
         await self._acquisitions.end()
+        self._acquisitions.release()
         self._acquisitions.wanted = num
 
 
