@@ -85,6 +85,9 @@ class Acquisitions:
         self._query = ""
         self._rows = self._expected = 0
         self._is_new = True
+        self.is_preparing = False
+        """True while a plan prepares: what `begin` arms then is held back from `on_rows` until `release`."""
+        self._held, self._visible = False, 0
         self._recorder: Optional[Recorder] = None
         self._follower: Optional[asyncio.Task[None]] = None
         self._armed = asyncio.Event()
@@ -98,6 +101,7 @@ class Acquisitions:
         self._query = "".join(f"&{name}={quote(str(value))}" for name, value in given.items())
         self.error, self._told = None, False
         self.failed.clear()
+        self._held, self._visible = False, 0
         self._on_rows(0)
 
     @property
@@ -107,12 +111,14 @@ class Acquisitions:
         return self._path
 
     async def begin(self) -> None:
-        """Arms the PandA for one more acquisition. Does nothing while one is under way."""
-        if self._follower is not None and not self._follower.done():
+        """Arms the PandA for one more acquisition. If one is under way, or held back, it is that one."""
+        is_held = self._held
+        self.release()
+        if is_held or (self._follower is not None and not self._follower.done()):
             return
         await self.end()
         self._check_rows()
-        self._armed, self._stopping = asyncio.Event(), False
+        self._armed, self._stopping, self._held = asyncio.Event(), False, self.is_preparing
         existing = "refuse" if self._is_new else "append"
         name = quote(self.path.name.replace("%", "%%"))
         target = f"hdf5:{quote(str(self.path.parent))}/{name}?existing={existing}{self._query}"
@@ -134,6 +140,12 @@ class Acquisitions:
                 self._recorder.stop()
             # A plan that gives up waiting must not end the follower.
             await asyncio.shield(self._follower)
+
+    def release(self) -> None:
+        """Tells the rows of an acquisition that was held back, and from now on those that come."""
+        if self._held:
+            self._held = False
+            self._on_rows(self._visible)
 
     def check(self) -> None:
         """Raises the error, if there is one."""
@@ -185,7 +197,9 @@ class Acquisitions:
 
     def _show(self, first: int, rows: int) -> None:
         """Tells the number of rows, without those beyond what was prepared."""
-        self._on_rows(first + (min(rows, self.wanted) if self.wanted else rows))
+        self._visible = first + (min(rows, self.wanted) if self.wanted else rows)
+        if not self._held:
+            self._on_rows(self._visible)
 
     def _sealed(self, first: int, sealed: list[Any]) -> None:
         rows = sealed[0]["accounts"][0]["terms"]["written"] if sealed else 0

@@ -25,6 +25,7 @@ extra("ophyd_async")
 from bluesky.protocols import StreamAsset
 from event_model import DataKey
 from ophyd_async.core import (
+    AsyncStatus,
     DetectorAcquireLogic,
     DetectorDataLogic,
     DetectorTriggerLogic,
@@ -35,6 +36,7 @@ from ophyd_async.core import (
     StreamableDataProvider,
     StreamResourceDataProvider,
     StreamResourceInfo,
+    TriggerInfo,
     WatchableAsyncStatus,
     WatcherUpdate,
     soft_signal_r_and_setter,
@@ -90,6 +92,21 @@ class PandaDetector(StandardDetector):
         )
         super().__init__(name=name)
 
+    @AsyncStatus.wrap
+    async def prepare(self, value: TriggerInfo) -> None:
+        """Prepares a number of samples. With external triggers, the PandA is armed when this is done."""
+        self._acquisitions.is_preparing = True
+        try:
+            await super().prepare(value)
+        finally:
+            self._acquisitions.is_preparing = False
+
+    @AsyncStatus.wrap
+    async def kickoff(self) -> None:
+        """Arms the PandA, unless `prepare` has. Samples that came since then count."""
+        await super().kickoff()
+        self._acquisitions.release()
+
     @WatchableAsyncStatus.wrap
     async def trigger(self) -> AsyncIterator[WatcherUpdate[int]]:
         """Takes the samples of one event as one acquisition."""
@@ -108,7 +125,7 @@ async def _unless_lost(
 ) -> AsyncIterator[WatcherUpdate[int]]:
     """The updates of a status until it is done. Raises the error of the acquisition, once it has one."""
     updates: asyncio.Queue[WatcherUpdate[int]] = asyncio.Queue()
-    status.watch(lambda **update: updates.put_nowait(WatcherUpdate(**update)))
+    status.watch(lambda *_, **update: updates.put_nowait(WatcherUpdate(**update)))
     failed = asyncio.create_task(acquisitions.failed.wait())
     try:
         while not status.done:
@@ -149,6 +166,7 @@ class _Trigger(DetectorTriggerLogic):
 
     async def _prepare(self, num: int) -> None:
         await self._acquisitions.end()
+        self._acquisitions.release()
         self._acquisitions.wanted = num
 
 
