@@ -1,7 +1,9 @@
 """The Python client of a station: what it says is what the station's store and its REST interface say."""
 
 import asyncio
+import http.client
 import os
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -109,6 +111,23 @@ def test_a_socket_of_the_host_needs_no_token(store, tmp_path):
             assert raised.value.status in (400, 404)
 
 
+def test_a_certificate_that_signs_itself_is_trusted_by_its_file(store, tmp_path):
+    text = '[listen]\nhttps = "127.0.0.1:0"\nnames = ["localhost"]\n'
+    with Described(store, tmp_path / "state", text, listen=False) as running:
+        (certificate,) = tmp_path.glob("state/station/*/tls/certificate.pem")
+        context = ssl.create_default_context(cafile=certificate)
+        running.connect = lambda: http.client.HTTPSConnection("localhost", running.port, timeout=PATIENCE, context=context)
+        address = f"https://localhost:{running.port}"
+        station = fb.Station(address, token=SECRETS["operator"], certificate=certificate)
+        with station.events() as states:
+            assert next(states)["recordings"] == []
+        with station.record(vdif(free_port()), scan="one", **options()) as recording:
+            refused = error_of(recording.spectra("a", channels=7))
+            assert refused.status == 400 and "channels" in str(refused), refused
+        with pytest.raises(fb.StationError, match="certificate verify failed"):
+            fb.Station(address, token=SECRETS["viewer"]).status
+
+
 def error_of(feed):
     with pytest.raises(fb.StationError) as raised:
         next(feed)
@@ -210,9 +229,10 @@ def test_a_connection_that_is_lost_is_not_an_end(served, monkeypatch):
     running.kill()
     for reader in readers:
         reader.join(PATIENCE)
-    assert len(ends) == 2 and all("the connection was lost" in it for it in ends), ends
+    # Another daemon ends the recording.
     running.errors.close()
     running.__enter__()
+    assert len(ends) == 2 and all("the connection was lost" in it for it in ends), ends
 
 
 def test_what_has_ended_holds_no_descriptor(served):
