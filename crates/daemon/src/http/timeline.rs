@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::{Query, State};
 use fullbore_core::schedule::Planned;
 use fullbore_linux::clock::Clock;
+use fullbore_store::inventory::Inventory;
 use fullbore_time::Tai;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -76,7 +77,11 @@ pub(super) async fn show(
     }
     blocking(move || {
         let (agendas, stored) = (station.schedules.agendas(), listed(&station.members)?.entries);
-        let mut scans = scans(&agendas, &stored, from, until, now);
+        let armed = |name: &str| {
+            let found = Inventory::take(&station.members, &name.parse().ok()?).ok();
+            found.map(|it| it.manifest.armed)
+        };
+        let mut scans = scans(&agendas, &stored, armed, (from, until), now);
         let cut = scans.len() > MOST;
         scans.truncate(MOST);
         let outlooks = outlooks(&agendas, &stored, free(&station), now);

@@ -1,6 +1,7 @@
 //! A stretch of time with its scans: those of the store with their verdicts, the running one, and those of schedules.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use fullbore_store::catalogue::{Entry, ScanState};
 use fullbore_time::Tai;
@@ -37,7 +38,7 @@ pub struct TimelineScan {
     pub scan: String,
     /// Its schedule, if it is of one that is not forgotten.
     pub schedule: Option<String>,
-    /// Its start: planned, or that of its first frame.
+    /// Its start: that of its first frame; the planned one if there is none yet, or if the frames have other times.
     #[schema(value_type = String)]
     pub start: Tai,
     /// Its end. Of a scan that is being recorded without a planned end: now.
@@ -74,31 +75,31 @@ pub struct Timeline {
     pub outlooks: Vec<Outlook>,
 }
 
-/// The scans between two times.
+/// A scan was armed so much before the time at which its schedule would do it, at most: a recorder is started ahead.
+const EARLY: Duration = Duration::from_secs(60);
+
+/// The scans between two times. `armed` says when a scan of the store was armed, by the clock of this host.
 pub fn scans(
     agendas: &[Agenda],
     stored: &[Entry],
-    from: Tai,
-    until: Tai,
+    armed: impl Fn(&str) -> Option<Tai>,
+    (from, until): (Tai, Tai),
     now: Tai,
 ) -> Vec<TimelineScan> {
-    let mut found: Vec<TimelineScan> = stored
-        .iter()
-        .filter_map(|it| of_entry(it, now))
-        .filter(|it| is_in(it, from, until))
-        .collect();
+    let mut found: Vec<TimelineScan> =
+        stored.iter().filter_map(|it| of_entry(it, now)).collect();
     let known: BTreeMap<String, usize> =
         found.iter().enumerate().map(|(place, it)| (it.scan.clone(), place)).collect();
     for agenda in agendas {
+        let early = i64::try_from(agenda.lead.saturating_add(EARLY).as_nanos()).unwrap_or(i64::MAX);
         for mut scan in planned(agenda, now).filter(|it| is_in(it, from, until)) {
-            match recorded(&scan, &known, &found) {
-                Some(place) => {
-                    let one = &mut found[place];
-                    (one.schedule, one.target) = (scan.schedule, scan.target);
-                    if one.moment == Moment::Recording {
-                        one.end = scan.end.max(one.start);
-                    }
-                }
+            let armed_for_it = scan.start.plus_ns(-early)..scan.end;
+            let is_it = |name: &str, place: usize| {
+                overlap(&found[place], &scan)
+                    || armed(name).is_some_and(|at| armed_for_it.contains(&at))
+            };
+            match recorded(&scan.scan, &known, is_it) {
+                Some(place) => be_of_schedule(&mut found[place], scan),
                 None => {
                     if scan.moment == Moment::Recording {
                         // Its directory is made with its first frame.
@@ -109,8 +110,23 @@ pub fn scans(
             }
         }
     }
+    found.retain(|it| is_in(it, from, until));
     found.sort_by(|one, other| (one.start, &one.scan).cmp(&(other.start, &other.scan)));
     found
+}
+
+/// Makes a scan of the store that of a schedule. One whose frames have other times is shown when it was planned.
+fn be_of_schedule(one: &mut TimelineScan, planned: TimelineScan) {
+    if !overlap(one, &planned) {
+        (one.start, one.end) = (planned.start, planned.end);
+    } else if one.moment == Moment::Recording {
+        one.end = planned.end.max(one.start);
+    }
+    (one.schedule, one.target) = (planned.schedule, planned.target);
+}
+
+fn overlap(one: &TimelineScan, other: &TimelineScan) -> bool {
+    one.start < other.end && one.end > other.start
 }
 
 fn is_in(scan: &TimelineScan, from: Tai, until: Tai) -> bool {
@@ -156,34 +172,24 @@ fn planned(agenda: &Agenda, now: Tai) -> impl Iterator<Item = TimelineScan> {
     })
 }
 
-/// The scan of the store that a planned one became: of its name, or of the name that it got because that was taken.
+/// The scan of the store that a planned one became: of its name, or of the name that it got because that was taken; and
+/// with frames of its time, or armed for it. The times of frames are those of the sender, whose clock may be another.
 fn recorded(
-    planned: &TimelineScan,
+    planned: &str,
     known: &BTreeMap<String, usize>,
-    found: &[TimelineScan],
+    is_it: impl Fn(&str, usize) -> bool,
 ) -> Option<usize> {
-    let overlaps = |place: &usize| {
-        let one = &found[*place];
-        one.start < planned.end && one.end > planned.start
-    };
     let is_numbered = |name: &str| {
-        let rest = name.strip_prefix(&planned.scan).and_then(|it| it.strip_prefix('-'));
+        let rest = name.strip_prefix(planned).and_then(|it| it.strip_prefix('-'));
         rest.is_some_and(|it| !it.is_empty() && it.bytes().all(|byte| byte.is_ascii_digit()))
     };
-    let named = known.get(&planned.scan).copied().filter(overlaps);
-    let with_number = || {
-        let later = known.range(planned.scan.clone()..);
-        let of_it = later.take_while(|(name, _)| name.starts_with(&planned.scan));
-        let mut of_it = of_it.filter(|(name, _)| is_numbered(name)).map(|(_, place)| *place);
-        of_it.find(overlaps)
-    };
-    named.or_else(with_number)
+    let of_it = known.range(planned.to_owned()..).take_while(|(name, _)| name.starts_with(planned));
+    let mut of_it = of_it.filter(|(name, _)| *name == planned || is_numbered(name));
+    of_it.find(|(name, place)| is_it(name, **place)).map(|(_, place)| *place)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use fullbore_core::schedule::Schedule;
 
     use super::*;
@@ -234,7 +240,7 @@ mod tests {
             entry("r1_no1", ScanState::Sealed, at(-4000)),
             entry("r1_no3", ScanState::Recording, at(120)),
         ];
-        let found = scans(&[agenda], &stored, at(-10), at(600), at(130));
+        let found = scans(&[agenda], &stored, |_| None, (at(-10), at(600)), at(130));
         let expected = [
             ("r1_no1-2", Moment::Stored),
             ("r1_no2", Moment::Missed),
@@ -246,13 +252,37 @@ mod tests {
     }
 
     #[test]
+    fn a_scan_that_was_recorded_is_stored_whatever_the_times_of_its_frames_are() {
+        let (agenda, first) = agenda(false);
+        let at = |seconds: i64| first.plus_ns(seconds * SECOND);
+        // A sender whose clock is an hour behind, and a scan of the same name that was recorded before.
+        let stored = [
+            entry("r1_no1", ScanState::Sealed, at(-7200)),
+            entry("r1_no1-2", ScanState::Sealed, at(-3600)),
+        ];
+        let armed = |name: &str| Some(at(if name == "r1_no1" { -7205 } else { -5 }));
+        let agenda = [agenda];
+        let found = scans(&agenda, &stored, armed, (at(-60), at(50)), at(100));
+        assert_eq!(told(&found), [("r1_no1-2", Moment::Stored)]);
+        assert_eq!((found[0].start, found[0].end), (at(0), at(40)));
+        // A scan that ended early, before the stretch of time that is asked for.
+        let sealed = entry("r1_no1", ScanState::Sealed, at(1));
+        let early = [Entry { duration_ns: Some(SECOND), ..sealed }];
+        let found = scans(&agenda, &early, |_| None, (at(20), at(50)), at(100));
+        assert_eq!(told(&found), []);
+    }
+
+    #[test]
     fn scans_ahead_and_of_a_cancelled_schedule_are_told_apart() {
         let (agenda, first) = agenda(true);
         let at = |seconds: i64| first.plus_ns(seconds * SECOND);
-        let found = scans(std::slice::from_ref(&agenda), &[], at(0), at(100), at(50));
+        let of = |agenda: &Agenda, now| {
+            scans(std::slice::from_ref(agenda), &[], |_| None, (at(0), at(100)), now)
+        };
+        let found = of(&agenda, at(50));
         assert_eq!(told(&found), [("r1_no1", Moment::Missed), ("r1_no2", Moment::Cancelled)]);
         let wanted = Agenda { cancelled: false, ..agenda };
-        let found = scans(&[wanted], &[], at(0), at(100), at(-50));
+        let found = of(&wanted, at(-50));
         assert_eq!(told(&found), [("r1_no1", Moment::Ahead), ("r1_no2", Moment::Ahead)]);
     }
 }
