@@ -100,7 +100,8 @@ impl Sessions {
         Some(Identity { name: Arc::from(CONSOLE), role: Role::Admin })
     }
 
-    /// Opens a session. `token` is the hash of the token that proved who it is.
+    /// Opens a session. `token` is the hash of the token that proved who it is. If the disk of the file is full, the session
+    /// ends with the daemon: whoever is to make room can log in.
     pub fn open_session(
         &self,
         identity: Identity,
@@ -111,7 +112,9 @@ impl Sessions {
         let now = seconds(now);
         let (name, role, until) = (identity.name.to_string(), identity.role, now + LASTS.as_secs());
         self.lock().add(Hash::of(&cookie), Session { name, role, until, token }, now);
-        self.save()?;
+        if let Err(error) = self.save() {
+            tracing::error!(%error, path = %self.path.display(), "the next daemon will not know a session");
+        }
         Ok(Opened { cookie, identity })
     }
 
@@ -257,6 +260,15 @@ mod tests {
         }
         assert_eq!(sessions.lock().sessions.len(), MOST_SESSIONS);
         assert_eq!(sessions.find(&first, later), None);
+    }
+
+    #[test]
+    fn a_session_is_opened_also_if_it_cannot_be_noted() {
+        let sessions = Sessions::open(Path::new("/nowhere/s.json"));
+        let who = Identity { name: Arc::from("fs"), role: Role::Operator };
+        let now = SystemTime::now();
+        let cookie = sessions.open_session(who.clone(), None, now).unwrap().cookie;
+        assert_eq!(sessions.find(&cookie, now), Some(who));
     }
 
     #[test]
