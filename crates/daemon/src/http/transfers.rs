@@ -3,6 +3,7 @@
 //! A request names scans of the store of the station, and destinations that the station may reach: sites whose key is
 //! known, and object stores. It names no path of this host and no web address; the command line can.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use axum::extract::{Path, State};
@@ -167,15 +168,23 @@ pub(super) async fn add(
 
 /// The scans of these names: a session stands for all of its scans.
 fn named(members: &[PathBuf], names: &[String]) -> Result<Vec<ScanName>, Problem> {
-    let listed = scans::listed(members)?;
-    let known: Vec<ScanName> =
-        listed.entries.iter().filter_map(|entry| entry.name.parse().ok()).collect();
-    let mut found = Vec::new();
+    let entries = scans::listed(members)?.entries;
+    let known = entries.into_iter().filter_map(|it| Some((it.name.parse().ok()?, it.name)));
+    among(&known.collect::<Vec<_>>(), names)
+}
+
+/// Each scan once, in the order of the names.
+fn among(known: &[(ScanName, String)], names: &[String]) -> Result<Vec<ScanName>, Problem> {
+    let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
     for name in names {
-        let before = found.len();
-        let is_it = |scan: &&ScanName| scan.session.as_str() == name || scan.to_string() == *name;
-        found.extend(known.iter().filter(is_it).cloned());
-        if found.len() == before {
+        let mut is_known = false;
+        for (scan, whole) in known.iter().filter(|(scan, whole)| {
+            whole == name || scan.session.as_str() == name
+        }) {
+            is_known = true;
+            found.extend(seen.insert(whole).then(|| scan.clone()));
+        }
+        if !is_known {
             let shown: String = name.chars().take(80).collect();
             let why = format!("there is no scan or session {shown}");
             return Err(Problem::not_found(why).advise("write the whole name: SESSION_SCAN"));
@@ -518,6 +527,16 @@ mod tests {
         }
         let long = format!("s3://bucket/{}", "a".repeat(LONGEST_TEXT));
         assert_eq!(target(&long, &who(Role::Admin)).unwrap_err().status, 400);
+    }
+
+    #[test]
+    fn a_scan_that_is_named_again_is_sent_once() {
+        let known = ["r1_b", "r1_a", "r2_a"].map(|it| (it.parse().unwrap(), it.to_owned()));
+        let names = |names: &[&str]| names.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+        let found = among(&known, &names(&["r2_a", "r1", "r1_a", "r1", "r2"])).unwrap();
+        let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+        assert_eq!(found, ["r2_a", "r1_b", "r1_a"]);
+        assert_eq!(among(&known, &names(&["r1", "r3"])).unwrap_err().status, 404);
     }
 
     #[test]
