@@ -121,11 +121,14 @@ pub(super) async fn work(
         Problem::bad_request("member: the store has no such member")
             .advise("GET /api/v1/disks lists them")
     })?;
-    let (recordings, next) = (station.recorders.all(), station.schedules.next());
-    let way = jobs::in_the_way(&recordings, &next, Clock::new().now());
-    let program = station.recorders.program();
-    let job = station.jobs.measure(kind, program, path, way).map_err(of_jobs)?;
-    Ok((StatusCode::ACCEPTED, Json(job)))
+    // Whoever changes a schedule holds the others up until it is on disk.
+    let job = blocking(move || {
+        let (recordings, next) = (station.recorders.all(), station.schedules.next());
+        let way = jobs::in_the_way(&recordings, &next, Clock::new().now());
+        let program = station.recorders.program();
+        station.jobs.measure(kind, program, path, way).map_err(of_jobs)
+    });
+    Ok((StatusCode::ACCEPTED, Json(job.await?)))
 }
 
 /// Restore lost data of a scan that was recorded with redundancy. The answer is a job.
