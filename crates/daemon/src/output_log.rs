@@ -40,12 +40,13 @@ pub struct OutputLog(Arc<Inner>);
 struct Inner {
     kept: Mutex<Kept>,
     changed: Condvar,
-    waits: bool,
     begun: Instant,
 }
 
 #[derive(Debug, Default)]
 struct Kept {
+    /// True if the process waits for its reader.
+    waits: bool,
     entries: VecDeque<Arc<str>>,
     /// The number of the oldest entry that is kept.
     first: u64,
@@ -60,8 +61,15 @@ struct Kept {
 impl OutputLog {
     /// A log that is empty. With `waits`, its process waits for its reader.
     pub fn new(waits: bool) -> Self {
-        let (kept, changed) = (Mutex::default(), Condvar::new());
-        Self(Arc::new(Inner { kept, changed, waits, begun: Instant::now() }))
+        let kept = Mutex::new(Kept { waits, ..Kept::default() });
+        Self(Arc::new(Inner { kept, changed: Condvar::new(), begun: Instant::now() }))
+    }
+
+    /// A log of a process that began so long ago that no client will come.
+    #[cfg(test)]
+    pub fn of_past() -> Option<Self> {
+        let begun = Instant::now().checked_sub(UNTIL_FOLLOWED)?;
+        Some(Self(Arc::new(Inner { kept: Mutex::default(), changed: Condvar::new(), begun })))
     }
 
     /// Adds an entry. The oldest ones go if there are too many.
@@ -78,7 +86,7 @@ impl OutputLog {
     /// Adds a line that is an entry already.
     pub fn put_line(&self, line: &str) {
         let mut kept = self.lock();
-        while self.0.waits && kept.bytes + line.len() > MOST_BYTES {
+        while kept.waits && kept.bytes + line.len() > MOST_BYTES {
             if kept.first < kept.read {
                 kept.drop_oldest();
             } else if kept.is_awaited(self.0.begun) {
@@ -101,12 +109,18 @@ impl OutputLog {
         self.0.changed.notify_all();
     }
 
-    /// Forgets all entries.
-    pub fn clear(&self) {
+    /// Forgets all entries but the last one, which says how the process ended.
+    pub fn keep_last(&self) {
         let mut kept = self.lock();
-        while !kept.entries.is_empty() {
+        while kept.entries.len() > 1 {
             kept.drop_oldest();
         }
+    }
+
+    /// The process waits for no client from now on.
+    pub fn wait_no_more(&self) {
+        self.lock().waits = false;
+        self.0.changed.notify_all();
     }
 
     /// Follows the log from its oldest entry on.
@@ -122,6 +136,17 @@ impl OutputLog {
         kept.followers == 0 && !kept.is_over
     }
 
+    /// True if somebody has followed.
+    pub fn was_followed(&self) -> bool {
+        self.lock().was_followed
+    }
+
+    /// True if more may come, and nobody has followed for so long that nobody will.
+    pub fn is_ignored(&self) -> bool {
+        let kept = self.lock();
+        kept.followers == 0 && !kept.is_over && !kept.may_be_followed(self.0.begun)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Kept> {
         self.0.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -130,8 +155,12 @@ impl OutputLog {
 impl Kept {
     /// True if a client will read the oldest entry.
     fn is_awaited(&self, begun: Instant) -> bool {
-        let may_come = !self.was_followed && begun.elapsed() < UNTIL_FOLLOWED;
-        !self.entries.is_empty() && (self.followers > 0 || may_come)
+        !self.entries.is_empty() && (self.followers > 0 || self.may_be_followed(begun))
+    }
+
+    /// True if the first client may still come.
+    fn may_be_followed(&self, begun: Instant) -> bool {
+        !self.was_followed && begun.elapsed() < UNTIL_FOLLOWED
     }
 
     fn drop_oldest(&mut self) {
@@ -249,6 +278,39 @@ mod tests {
         assert!(log.lock().bytes <= MOST_BYTES);
         log.end();
         assert!(!log.is_left());
+    }
+
+    #[test]
+    fn a_process_that_waits_for_a_client_goes_on_when_it_is_told_to() {
+        let log = OutputLog::new(true);
+        let mut follower = log.follow();
+        let told = log.clone();
+        let teller = thread::spawn(move || {
+            let part = "x".repeat(1 << 20);
+            (0..10).for_each(|_| told.put(&Entry::Out(&part)));
+        });
+        let end = Instant::now() + Duration::from_secs(20);
+        while log.lock().entries.len() < 3 {
+            assert!(Instant::now() < end);
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(!teller.is_finished());
+        log.wait_no_more();
+        teller.join().unwrap();
+        assert!(log.lock().bytes <= MOST_BYTES && matches!(follower.take(), Taken::Lines(_)));
+        log.put(&Entry::Exit(0));
+        log.keep_last();
+        assert_eq!(lines(&mut log.follow()), "{\"exit\":0}\n");
+    }
+
+    #[test]
+    fn a_log_that_nobody_followed_in_time_is_ignored() {
+        let Some(log) = OutputLog::of_past() else { return };
+        assert!(log.is_ignored() && !OutputLog::new(true).is_ignored());
+        let follower = log.follow();
+        assert!(!log.is_ignored());
+        drop(follower);
+        assert!(log.is_ignored());
     }
 
     #[test]

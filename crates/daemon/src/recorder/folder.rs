@@ -3,7 +3,7 @@
 //! ```text
 //! recordings/<uuid>/request.json   what was asked for
 //! recordings/<uuid>/process.json   the process
-//! recordings/<uuid>/asked          there once it was asked to end, so that no later daemon asks again: that would abort
+//! recordings/<uuid>/asked          there once it was asked to end, so that the next daemon shows that it is stopping
 //! recordings/<uuid>/events         a named pipe: its standard output
 //! recordings/<uuid>/errors         its standard error
 //! recordings/<uuid>/spectra        a socket: live spectra (`docs/decisions/0038-live-spectra.md`)

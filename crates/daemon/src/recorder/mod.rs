@@ -49,6 +49,9 @@ pub const MOST_ACTIVE: usize = 16;
 /// Ended recordings that are remembered.
 pub const MOST_ENDED: usize = 100;
 
+/// Ended recordings whose output is kept.
+const MOST_OUTPUTS: usize = 8;
+
 /// How long a recorder that closed its output may take to leave the list of processes.
 const UNTIL_GONE: Duration = Duration::from_secs(5);
 
@@ -71,6 +74,8 @@ struct Known {
     request: StartRequest,
     found: bool,
     process: Option<Identity>,
+    /// The signals that this daemon has sent, a bit each. A recorder that one of them ended was not killed by others.
+    sent: u64,
     life: Life,
     /// When this daemon learnt that it had ended.
     ended: Option<Instant>,
@@ -143,12 +148,20 @@ impl Recorders {
         let (known, changed) = (Mutex::default(), Condvar::new());
         let found = Self(Arc::new(Inner { program, store, folder, known, changed }));
         for (id, folder) in Folder::all(&found.0.folder)? {
-            let Ok(output) = folder.open_to_read() else {
-                // The pipe was not made yet when its daemon died, so there is no recorder.
-                if let Err(error) = folder.remove() {
-                    tracing::warn!(%id, %error, "the directory of no recorder stays");
+            let output = match folder.open_to_read() {
+                Ok(output) => output,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    // The pipe was not made yet when its daemon died, so there is no recorder.
+                    if let Err(error) = folder.remove() {
+                        tracing::warn!(%id, %error, "the directory of no recorder stays");
+                    }
+                    continue;
                 }
-                continue;
+                Err(error) => {
+                    // Its recorder may run, so the directory stays for the next daemon.
+                    tracing::error!(%id, %error, "a recorder is not followed");
+                    continue;
+                }
             };
             let request = folder.request().unwrap_or_default();
             let process = folder.process();
@@ -156,8 +169,8 @@ impl Recorders {
             if folder.was_asked() {
                 life.step(Input::Asked);
             }
-            let (ended, log) = (None, OutputLog::new(false));
-            let known = Known { request, found: true, process, life, ended, log };
+            let (sent, ended, log) = (0, None, OutputLog::new(false));
+            let known = Known { request, found: true, process, sent, life, ended, log };
             found.lock().insert(id, known);
             found.follow(id, folder, output, None);
         }
@@ -215,7 +228,8 @@ impl Recorders {
             return Err(Error::Many);
         }
         let (request, life, log) = (request.clone(), Life::default(), OutputLog::new(false));
-        known.insert(id, Known { request, found: false, process: None, life, ended: None, log });
+        let (found, process, sent, ended) = (false, None, 0, None);
+        known.insert(id, Known { request, found, process, sent, life, ended, log });
         Ok(())
     }
 
@@ -263,6 +277,8 @@ impl Recorders {
     /// Asks a recording to end: `stop` writes what is held, and can be repeated; `abort` drops it.
     pub fn ask(&self, id: Uuid, abort: bool) -> Result<Recording, Error> {
         let process = self.process(id)?;
+        // A recorder that does not handle them yet is ended by them.
+        self.note_sent(id, &[Signal::INT, Signal::TERM]);
         let asked = match abort {
             // The second request aborts. It is another signal, because the kernel merges those of one kind that wait
             // together.
@@ -291,7 +307,15 @@ impl Recorders {
 
     /// Sends a signal to the process of a recording.
     pub fn signal(&self, id: Uuid, signal: Signal) -> Result<(), Error> {
-        self.process(id)?.signal(signal).map(drop).map_err(failed("process takes no signal"))
+        let process = self.process(id)?;
+        self.note_sent(id, &[signal]);
+        process.signal(signal).map(drop).map_err(failed("process takes no signal"))
+    }
+
+    fn note_sent(&self, id: Uuid, signals: &[Signal]) {
+        if let Some(known) = self.lock().get_mut(&id) {
+            signals.iter().for_each(|signal| known.sent |= bit(signal.as_raw()));
+        }
     }
 
     fn process(&self, id: Uuid) -> Result<Identity, Error> {
@@ -383,8 +407,11 @@ impl Recorders {
                 None
             }
         };
-        let complaint = folder.complaint().or(killed.map(Complaint::of_signal));
-        let complaint = complaint.or_else(|| if code.is_none() { self.unsealed(id) } else { None });
+        let sent = self.lock().get(&id).map_or(0, |known| known.sent);
+        let by_others = killed.filter(|signal| sent & bit(*signal) == 0);
+        let complaint = folder.complaint().or(by_others.map(Complaint::of_signal));
+        let is_known = code.or(killed).is_some();
+        let complaint = complaint.or_else(|| if is_known { None } else { self.unsealed(id) });
         if let Err(error) = folder.remove() {
             tracing::warn!(%id, %error, "the directory of an ended recorder stays");
         }
@@ -415,7 +442,7 @@ impl Recorders {
         log.end();
     }
 
-    /// Forgets those that ended first.
+    /// Forgets those that ended first, and before that what they printed.
     fn forget(&self) {
         let mut known = self.lock();
         let ended = known.iter().filter_map(|(id, it)| Some((it.ended?, *id)));
@@ -423,6 +450,9 @@ impl Recorders {
         ended.sort();
         for (_, id) in ended.iter().take(ended.len().saturating_sub(MOST_ENDED)) {
             known.remove(id);
+        }
+        for (_, id) in ended.iter().rev().skip(MOST_OUTPUTS) {
+            known.get(id).inspect(|it| it.log.keep_last());
         }
     }
 
@@ -443,6 +473,11 @@ impl Recorders {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Uuid, Known>> {
         self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The bit of a signal.
+fn bit(signal: i32) -> u64 {
+    1_u64.checked_shl(signal.unsigned_abs()).unwrap_or(0)
 }
 
 impl Known {

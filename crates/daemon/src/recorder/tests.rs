@@ -205,3 +205,54 @@ fn the_next_daemon_knows_that_a_recording_was_stopped() {
     let headlines = ended.iter().flat_map(|it| &it.life.finished).map(|it| it.headline.as_str());
     assert_eq!(headlines.collect::<Vec<_>>(), ["asked 1"]);
 }
+
+#[test]
+fn a_recorder_that_is_stopped_while_it_starts_has_no_complaint_and_one_that_is_killed_has() {
+    let station = Station::with("#!/bin/sh\nexec sleep 60\n");
+    let daemon = station.daemon();
+    let [stopped, killed] = [(); 2].map(|()| daemon.start(request("a"), Duration::ZERO).unwrap());
+    assert_eq!(stopped.life.phase, Phase::Starting);
+    daemon.ask(stopped.id, false).unwrap();
+    daemon.process(killed.id).unwrap().signal(Signal::INT).unwrap();
+    let ended = |id| until(&daemon, id, |it| it.life.phase == Phase::Ended).life;
+    assert_eq!((ended(stopped.id).complaint, ended(stopped.id).exit_code), (None, None));
+    assert_eq!(ended(killed.id).complaint, Some(Complaint::of_signal(2)));
+}
+
+#[test]
+fn the_directory_of_a_recorder_whose_pipe_cannot_be_opened_now_stays() {
+    let station = Station::new();
+    let recordings = station.place.path().join("recordings");
+    let [unreadable, unmade] = [(); 2].map(|()| {
+        let id = Uuid::now_v7();
+        Folder::make(&recordings, id, &request("a")).unwrap();
+        fs::remove_file(recordings.join(id.to_string()).join("events")).unwrap();
+        id
+    });
+    let pipe = recordings.join(unreadable.to_string()).join("events");
+    std::os::unix::fs::symlink("/dev/null", pipe).unwrap();
+    assert!(station.daemon().all().is_empty());
+    assert!(recordings.join(unreadable.to_string()).exists());
+    assert!(!recordings.join(unmade.to_string()).exists());
+}
+
+#[test]
+fn only_the_newest_ended_recordings_keep_what_they_printed() {
+    let station = Station::new();
+    let daemon = station.daemon();
+    let ids: Vec<Uuid> = (0..=MOST_OUTPUTS).map(|_| Uuid::now_v7()).collect();
+    for id in &ids {
+        daemon.reserve(*id, &request("a")).unwrap();
+        let log = daemon.lock()[id].log.clone();
+        log.put_line("{}\n");
+        daemon.take(*id, Input::Gone { code: Some(0), complaint: None });
+        daemon.end_output(*id, Some(0), None);
+        daemon.forget();
+    }
+    let lines = |id| match daemon.follow_output(id).unwrap().take() {
+        crate::output_log::Taken::Lines(text) => text.lines().count(),
+        other => panic!("{other:?}"),
+    };
+    // Of the first one, the line that says how it ended.
+    assert_eq!((lines(ids[0]), lines(ids[1])), (1, 2));
+}
