@@ -126,10 +126,12 @@ def test_a_request_names_inputs_and_a_reload_changes_them(store, tmp_path):
         assert begun["request"]["source"] == ["input:vlbi"]
         wire.send(wire.run_of_frames(FRAMES), port)
         station.until(begun["id"], lambda it: it["progress"] and it["progress"]["streams"][0]["frames"] == FRAMES)
-        followed = station.connect()
-        followed.request("GET", "/api/v1/events?hz=5", headers={"Authorization": f"Bearer {SECRETS['viewer']}"})
-        events = followed.getresponse()
-        assert events.status == 200 and events.read1()
+        followed = []
+        for path in ("/api/v1/events?hz=5", f"/api/v1/recordings/{begun['id']}/output"):
+            connection = station.connect()
+            connection.request("GET", path, headers={"Authorization": f"Bearer {SECRETS['viewer']}"})
+            followed.append(connection.getresponse())
+            assert followed[-1].status == 200 and followed[-1].read1()
         # A reload takes clients, inputs and limits, and names what it cannot take. The recording goes on.
         station.write(text.replace("vlbi", "other") + f'[[user]]\nname = "root"\nrole = "viewer"\n', tokens=["admin"])
         told = station.reload()
@@ -138,8 +140,9 @@ def test_a_request_names_inputs_and_a_reload_changes_them(store, tmp_path):
         assert station.ask("GET", "/api/v1/status", role="viewer").status == 401
         # Who is not known any more does not go on following.
         end = time.monotonic() + PATIENCE
-        while events.read1():
-            assert time.monotonic() < end
+        for answer in followed:
+            while answer.read1():
+                assert time.monotonic() < end
         station.file.write_text(station.file.read_text().replace("127.0.0.1:0", "127.0.0.1:1"))
         assert station.reload()["needs_restart"] == ["[listen] http, https, unix"]
         station.file.write_text("nonsense")

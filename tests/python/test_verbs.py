@@ -208,6 +208,14 @@ def test_a_command_is_cancelled_by_ctrl_c(station):
     assert station.ask("GET", f"/api/v1/jobs/{jobs[0]['id']}").json["state"] == "cancelled"
 
 
+def test_a_viewer_cancels_its_own_command_and_no_other(station):
+    begun = lambda role: station.ask("POST", "/api/v1/commands", {"verb": "ls"}, role=role).json["id"]
+    cancelled = lambda id, role: station.ask("DELETE", f"/api/v1/jobs/{id}", role=role).status
+    own, other = begun("viewer"), begun("operator")
+    assert (cancelled(own, "viewer"), cancelled(other, "viewer")) == (202, 403)
+    assert (cancelled(own, "operator"), cancelled(other, "admin")) == (202, 202)
+
+
 def test_schedules_are_checked_put_listed_and_removed(station, tmp_path):
     begins = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 3600))
     file = tmp_path / "scans.csv"

@@ -114,13 +114,14 @@ pub fn keep(
         if let Some(why) = in_the_way(&recordings, &next_scans, time) {
             jobs.yield_to(&why);
         }
+        jobs.end_ignored();
         let status = Status {
             version: env!("CARGO_PKG_VERSION"),
             host: host.clone(),
             time,
             members,
             recordings: shown(recordings),
-            jobs: jobs.all().into_iter().map(|job| Job { result: None, ..job }).collect(),
+            jobs: jobs.states(),
             schedules: schedules.all().into_iter().map(ScheduleState::of).collect(),
             next_scans,
             transfers: transfers.current(),

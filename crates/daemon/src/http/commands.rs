@@ -10,13 +10,13 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use futures_util::stream;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use super::audit::CommandRun;
 use super::problem::Problem;
-use super::scans::{of_jobs, whole};
-use super::who::Viewer;
+use super::scans::{listed, of_jobs, whole_among};
+use super::who::{Proven, Viewer};
 use super::{Shared, Station, blocking};
 use crate::jobs::Job;
 use crate::jobs::command::{CommandError, CommandRequest};
@@ -24,6 +24,9 @@ use crate::output_log::Taken;
 
 /// Time between two looks at what a process has printed.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// Time between two looks at whether the client is still known.
+const KNOWN_FOR: Duration = Duration::from_millis(500);
 
 /// Run a verb of `fullbore` at the station. The answer is a job, whose output can be followed. The roles: `ls`, `info` and
 /// `watch` need viewer, `rm`, `protect` and `rebuild` admin, the others operator.
@@ -52,12 +55,18 @@ pub(super) async fn run(
     let command = request.command(&station.program.store, exports.as_deref()).map_err(refused)?;
     if !command.whole.is_empty() {
         let (members, names) = (station.members.clone(), command.whole.clone());
-        blocking(move || names.iter().try_for_each(|name| whole(&members, name).map(drop))).await?;
+        blocking(move || {
+            let listed = listed(&members)?;
+            names.iter().try_for_each(|name| whole_among(&listed, name).map(drop))
+        })
+        .await?;
     }
     // Without the store, which is always that of the station.
     let words = command.words.iter().filter(|it| *it != "--" && !it.starts_with("--store="));
     let run = CommandRun(words.cloned().collect::<Vec<_>>().join(" "));
-    let job = station.jobs.run(station.program.clone(), request, command).map_err(of_jobs)?;
+    let client = proven.identity.name.clone();
+    let job = station.jobs.run(client, station.program.clone(), request, command);
+    let job = job.map_err(of_jobs)?;
     Ok((StatusCode::ACCEPTED, Extension(run), Json(job)))
 }
 
@@ -85,12 +94,12 @@ fn refused(error: CommandError) -> Problem {
     ),
 )]
 pub(super) async fn job(
-    _: Viewer,
+    Viewer(proven): Viewer,
     State(station): Shared,
     Path(id): Path<Uuid>,
 ) -> Result<Response, Problem> {
     let mut following = station.jobs.follow(id).map_err(of_jobs)?;
-    followed(&station, move || following.take())
+    followed(station, proven, move || following.take())
 }
 
 /// Follow the output of a recorder: a line of JSON for each event, with the text that `fullbore record` shows. Old events
@@ -109,27 +118,33 @@ pub(super) async fn job(
     ),
 )]
 pub(super) async fn recording(
-    _: Viewer,
+    Viewer(proven): Viewer,
     State(station): Shared,
     Path(id): Path<Uuid>,
 ) -> Result<Response, Problem> {
     let mut follower = station.recorders.follow_output(id)?;
-    followed(&station, move || follower.take())
+    followed(station, proven, move || follower.take())
 }
 
-/// The entries of a log until it is over, or the client is gone.
+/// The entries of a log until it is over, or the client is gone or not known any more.
 fn followed(
-    station: &Station,
+    station: Arc<Station>,
+    proven: Proven,
     take: impl FnMut() -> Taken + Send + 'static,
 ) -> Result<Response, Problem> {
-    let permit = Arc::clone(&station.followers).try_acquire_owned().map_err(|_| {
+    let place = station.followers.take(&proven.identity).ok_or_else(|| {
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too many clients follow the station")
     })?;
-    let lines = stream::unfold((take, permit), |(mut take, permit)| async move {
+    let state = (take, place, station, proven, Instant::now());
+    let lines = stream::unfold(state, |(mut take, place, station, proven, mut known)| async move {
         loop {
+            if known.elapsed() >= KNOWN_FOR {
+                known = station.still_knows(&proven).then(Instant::now)?;
+            }
             match take() {
                 Taken::Lines(text) => {
-                    return Some((Ok::<_, Infallible>(Bytes::from(text)), (take, permit)));
+                    let state = (take, place, station, proven, known);
+                    return Some((Ok::<_, Infallible>(Bytes::from(text)), state));
                 }
                 Taken::NotYet => sleep(LOOK).await,
                 Taken::Over => return None,

@@ -79,7 +79,7 @@ pub(super) async fn follow(
     if !(1..=MOST_OFTEN).contains(&hz) {
         return Err(Problem::bad_request(format!("hz is 1 to {MOST_OFTEN}")));
     }
-    let permit = station.followers.clone().try_acquire_owned().map_err(|_| {
+    let place = station.followers.take(&proven.identity).ok_or_else(|| {
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too many clients follow the events")
     })?;
     let mut news = station.news.clone();
@@ -87,7 +87,7 @@ pub(super) async fn follow(
     let every = Duration::from_secs(1) / hz;
     let (log, last) = (station.log.clone(), station.log.last());
     let events = stream::unfold(
-        (news, Instant::now(), (permit, station, proven), last),
+        (news, Instant::now(), (place, station, proven), last),
         move |(mut news, next, held, last)| {
             let log = log.clone();
             async move {

@@ -4,7 +4,6 @@
 //! that reads slowly holds a few hundred kilobytes, and one that is gone ends its thread.
 
 use std::io;
-use std::sync::Arc;
 use std::thread;
 
 use axum::Json;
@@ -91,14 +90,14 @@ pub(super) async fn list(
     ),
 )]
 pub(super) async fn get(
-    _: Viewer,
+    Viewer(proven): Viewer,
     State(station): Shared,
     Path((scan, file)): Path<(String, String)>,
 ) -> Result<Response, Problem> {
     let members = station.members.clone();
-    let permit = Arc::clone(&station.readers).try_acquire_owned().map_err(|_| {
-        Problem::new(StatusCode::CONFLICT, format!("{MOST_READ} files are read already"))
-            .advise("wait until one is complete")
+    let place = station.readers.take(&proven.identity).ok_or_else(|| {
+        let why = format!("{MOST_READ} files are read already, or half of them by this client");
+        Problem::new(StatusCode::CONFLICT, why).advise("wait until one is complete")
     })?;
     let opened = blocking(move || {
         let (scan, _) = whole(&members, &scan)?;
@@ -115,7 +114,7 @@ pub(super) async fn get(
     ];
     let (pieces, taken) = mpsc::channel(WAITING);
     let read = move || {
-        let _permit = permit;
+        let _place = place;
         send(opened, &pieces);
     };
     thread::Builder::new().name("file".into()).spawn(read).map_err(|it| Problem::internal(&it))?;

@@ -19,6 +19,7 @@ mod jobs;
 mod log;
 mod metrics;
 mod pages;
+mod places;
 pub mod problem;
 mod recordings;
 mod scans;
@@ -43,13 +44,14 @@ use axum::http::StatusCode;
 use axum::middleware;
 use axum::routing::get;
 use fullbore_simulators::instrument::Controls;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use utoipa::OpenApi;
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use self::audit::Audit;
+use self::places::Places;
 use self::problem::Problem;
 use crate::alerts::history::History;
 use crate::auth::attempts::AttemptsOfAll;
@@ -98,9 +100,9 @@ pub struct Station {
     /// The beginning of the dashboard's address: `http://127.0.0.1:8480`.
     pub base: String,
     attempts: Mutex<AttemptsOfAll>,
-    followers: Arc<Semaphore>,
-    lookers: Arc<Semaphore>,
-    readers: Arc<Semaphore>,
+    followers: Places,
+    lookers: Places,
+    readers: Places,
     demo: Option<Controls>,
     transfers: Option<Transfers>,
     audit: Audit,
@@ -139,9 +141,9 @@ impl Station {
         audit: PathBuf,
     ) -> Self {
         let attempts = Mutex::new(AttemptsOfAll::new(Instant::now()));
-        let followers = Arc::new(Semaphore::new(MOST_FOLLOWERS));
-        let lookers = Arc::new(Semaphore::new(spectra::MOST_LOOKERS));
-        let readers = Arc::new(Semaphore::new(files::MOST_READ));
+        let followers = Places::new(MOST_FOLLOWERS);
+        let lookers = Places::new(spectra::MOST_LOOKERS);
+        let readers = Places::new(files::MOST_READ);
         let Seen { disks, machine, log, alerts } = seen;
         let audit = Audit::new(audit);
         Self {

@@ -320,8 +320,10 @@ pub(super) async fn verify(
 /// An error of jobs.
 pub(super) fn of_jobs(error: jobs::Error) -> Problem {
     match error {
-        jobs::Error::Many { .. } => Problem::new(StatusCode::CONFLICT, error.to_string())
-            .advise("wait until one has ended, or cancel one"),
+        jobs::Error::Many { .. } | jobs::Error::ManyOfOne { .. } => {
+            Problem::new(StatusCode::CONFLICT, error.to_string())
+                .advise("wait until one has ended, or cancel one")
+        }
         jobs::Error::Recording { .. } => Problem::new(StatusCode::CONFLICT, error.to_string())
             .advise("recordings come before work that loads a disk: try again later"),
         jobs::Error::Unknown { .. } => Problem::not_found(error.to_string()),
@@ -346,10 +348,17 @@ pub(super) fn listed(members: &[PathBuf]) -> Result<Catalogue, Problem> {
 
 /// A scan by its whole name, and its state. A beginning of the name is not enough: what is removed over a network is named.
 pub(super) fn whole(members: &[PathBuf], scan: &str) -> Result<(ScanName, ScanState), Problem> {
+    whole_among(&listed(members)?, scan)
+}
+
+/// The same among scans that are listed.
+pub(super) fn whole_among(
+    listed: &Catalogue,
+    scan: &str,
+) -> Result<(ScanName, ScanState), Problem> {
     let name: ScanName = scan
         .parse()
         .map_err(|error: fullbore_core::name::Error| Problem::bad_request(error.to_string()))?;
-    let listed = listed(members)?;
     let entry = listed.entries.iter().find(|entry| entry.name == scan);
     let entry = entry.ok_or_else(|| Problem::not_found(format!("there is no scan {name}")))?;
     Ok((name, entry.state))

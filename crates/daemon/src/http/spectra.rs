@@ -9,7 +9,6 @@
 //! to the recorder. While the client is slow, the recorder makes fewer rows.
 
 use std::io::{ErrorKind, Write};
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
@@ -99,7 +98,7 @@ pub(super) async fn follow(
     let upgrade = upgrade.map_err(|error| {
         Problem::bad_request(error.to_string()).advise("spectra are read over a WebSocket")
     })?;
-    let permit = Arc::clone(&station.lookers).try_acquire_owned().map_err(|_| {
+    let place = station.lookers.take(&proven.identity).ok_or_else(|| {
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too many clients see spectra")
     })?;
     let connect = move || -> std::io::Result<_> {
@@ -115,7 +114,7 @@ pub(super) async fn follow(
     let recorder = UnixStream::from_std(socket).map_err(|error| Problem::internal(&error))?;
     let upgrade = upgrade.max_message_size(LARGEST_FRAME).max_frame_size(LARGEST_FRAME);
     Ok(upgrade.on_upgrade(async move |client| {
-        let _permit = permit;
+        let _place = place;
         pass(client, recorder, &|| station.still_knows(&proven)).await;
     }))
 }

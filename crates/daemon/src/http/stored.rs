@@ -71,7 +71,7 @@ fn usual_length() -> f64 {
     ),
 )]
 pub(super) async fn spectrum(
-    _: Viewer,
+    Viewer(proven): Viewer,
     State(station): Shared,
     Path(scan): Path<String>,
     Query(at): Query<At>,
@@ -84,29 +84,46 @@ pub(super) async fn spectrum(
     let At { stream, channels, thread, channel, window, .. } = at;
     let request = Request { stream, channels, rows: usual_rows(), thread, channel, window };
     request.check().map_err(|error| Problem::bad_request(error.to_string()))?;
-    let permit = Arc::clone(&station.lookers).try_acquire_owned().map_err(|_| {
+    let place = station.lookers.take(&proven.identity).ok_or_else(|| {
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too many clients see spectra")
     })?;
     let members = station.members.clone();
-    let work = move || {
+    let work = move |stop: &StopHandle| {
+        let _place = place;
         let (name, _) = scans::whole(&members, &scan)?;
         let scan = Scan::open(&members, &name)
             .map_err(|error| Problem::of(StatusCode::NOT_FOUND, &error))?;
-        let stop = StopHandle::default();
-        stored::messages(&scan, &request, after, length, &stop).map_err(|error| of_stored(&error))
+        stored::messages(&scan, &request, after, length, stop).map_err(|error| of_stored(&error))
     };
-    let (tell, told) = oneshot::channel();
-    let computed = thread::Builder::new().name("spectrum".into()).spawn(move || {
-        let _permit = permit;
-        let polite = sched::run_last().and_then(|()| sched::use_disks_last());
-        let done = polite.map_err(|error| Problem::internal(&error)).and_then(|()| work());
-        // The client may be gone.
-        let _ = tell.send(done);
-    });
-    computed.map_err(|error| Problem::internal(&error))?;
-    let messages = told.await.map_err(|error| Problem::internal(&error))??;
+    let messages = computed(work).await?;
     let body: Vec<u8> = messages.iter().filter_map(|it| it.encode()).flatten().collect();
     Ok(([(header::CONTENT_TYPE, "application/octet-stream")], body).into_response())
+}
+
+/// Stops what a client waits for when the client is gone.
+struct StopWhenGone(Arc<StopHandle>);
+
+impl Drop for StopWhenGone {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+/// Computes something on a thread of its own, until it is done or its client is gone.
+async fn computed<T: Send + 'static>(
+    work: impl FnOnce(&StopHandle) -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    let client = StopWhenGone(Arc::default());
+    let (stop, (tell, told)) = (client.0.clone(), oneshot::channel());
+    let compute = move || {
+        let polite = sched::run_last().and_then(|()| sched::use_disks_last());
+        let done = polite.map_err(|error| Problem::internal(&error)).and_then(|()| work(&stop));
+        // The client may be gone.
+        let _ = tell.send(done);
+    };
+    let started = thread::Builder::new().name("spectrum".into()).spawn(compute);
+    started.map_err(|error| Problem::internal(&error))?;
+    told.await.map_err(|error| Problem::internal(&error))?
 }
 
 fn of_stored(error: &StoredError) -> Problem {
@@ -116,4 +133,27 @@ fn of_stored(error: &StoredError) -> Problem {
         _ => StatusCode::UNPROCESSABLE_ENTITY,
     };
     Problem::of(status, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[test]
+    fn work_is_stopped_when_its_client_is_gone() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        let patience = Duration::from_secs(20);
+        runtime.block_on(async {
+            assert_eq!(computed(|_| Ok(7)).await.ok(), Some(7));
+            let work = move |stop: &StopHandle| {
+                tell.send(stop.wait(patience)).unwrap();
+                Ok(())
+            };
+            timeout(Duration::from_millis(10), computed(work)).await.unwrap_err();
+        });
+        assert_eq!(told.recv_timeout(2 * patience), Ok(true));
+    }
 }

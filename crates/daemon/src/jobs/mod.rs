@@ -41,10 +41,17 @@ pub const MOST_RUNNING: usize = 2;
 /// Short commands that may run at once.
 pub const MOST_SHORT: usize = 16;
 
+/// Of these, commands of one client, so that none keeps the others out.
+pub const MOST_OF_ONE: usize = MOST_SHORT / 2;
+
 /// Jobs that are remembered after their end.
 pub const MOST_ENDED: usize = 50;
 
-/// Ended jobs whose output is kept.
+/// Short commands that are remembered after their end: those that may have run at once with one, so that its client still
+/// finds it.
+const MOST_SHORT_ENDED: usize = 2 * MOST_SHORT;
+
+/// Ended jobs whose output is kept after a client has followed it.
 const MOST_OUTPUTS: usize = 8;
 
 /// The time before a scan of a schedule from which on no disk is loaded.
@@ -94,6 +101,8 @@ struct Running {
     is_long: bool,
     /// True if it ends when nobody follows it any more.
     is_tied: bool,
+    /// The client that began it, if it is a command.
+    client: Option<Arc<str>>,
     scan: Option<String>,
     member: Option<String>,
     begun: Tai,
@@ -182,6 +191,12 @@ pub enum Error {
         /// The most.
         most: usize,
     },
+    /// Too many of this client run.
+    #[error("{MOST_OF_ONE} commands of {client} run already, which is the most of one client")]
+    ManyOfOne {
+        /// The client.
+        client: Arc<str>,
+    },
     /// A recording comes first.
     #[error("{why}")]
     Recording {
@@ -227,9 +242,10 @@ impl Jobs {
         self.start(running, move |job| measure::run(&program, kind, &member, &job.stop))
     }
 
-    /// Runs a command.
+    /// Runs a command of a client.
     pub fn run(
         &self,
+        client: Arc<str>,
         program: Program,
         request: CommandRequest,
         command: Command,
@@ -239,6 +255,7 @@ impl Jobs {
         let running = Running {
             is_long,
             is_tied: !verb.stays,
+            client: Some(client),
             ..Running::new(verb.name, Some(command.shown.clone()), None)
         };
         self.start(running, move |job| job.run(&program, &request, &command))
@@ -253,6 +270,13 @@ impl Jobs {
                 job.stop.stop();
             }
         }
+    }
+
+    /// Ends commands that end with their client, and that no client has ever followed.
+    pub fn end_ignored(&self) {
+        let jobs = self.lock();
+        let tied = jobs.values().filter(|it| it.is_tied && !it.stop.is_requested());
+        tied.filter(|it| it.log.is_ignored()).for_each(|it| it.cancel());
     }
 
     fn start(
@@ -276,20 +300,27 @@ impl Jobs {
         let mut jobs = self.lock();
         let (most, kept) = match running.is_long {
             true => (MOST_RUNNING, MOST_ENDED),
-            false => (MOST_SHORT, MOST_OUTPUTS),
+            false => (MOST_SHORT, MOST_SHORT_ENDED),
         };
         let alike = jobs.iter().filter(|(_, job)| job.is_long == running.is_long);
         let (active, ended): (Vec<_>, Vec<_>) = alike.partition(|(_, job)| job.is_active());
         if active.len() >= most {
             return Err(Error::Many { most });
         }
+        if let Some(client) = running.client.clone().filter(|_| !running.is_long)
+            && active.iter().filter(|it| it.1.client.as_ref() == Some(&client)).count() >= MOST_OF_ONE
+        {
+            return Err(Error::ManyOfOne { client });
+        }
         let ended: Vec<Uuid> = ended.into_iter().map(|(id, _)| *id).collect();
         for old in ended.iter().take(ended.len().saturating_sub(kept - 1)) {
             jobs.remove(old);
         }
         // Outputs are kept for clients that are about to read them, not for later.
-        for old in ended.iter().rev().skip(MOST_OUTPUTS) {
-            jobs.get(old).inspect(|job| job.log.clear());
+        for job in ended.iter().rev().skip(MOST_OUTPUTS).filter_map(|old| jobs.get(old)) {
+            if job.is_long || job.log.was_followed() {
+                job.log.keep_last();
+            }
         }
         jobs.insert(id, running.clone());
         Ok(())
@@ -300,6 +331,11 @@ impl Jobs {
         let job = self.lock().get(&id).cloned().ok_or(Error::Unknown { id })?;
         let follower = job.log.follow();
         Ok(Following { follower: Some(follower), job })
+    }
+
+    /// True if this client has begun the job.
+    pub fn is_of(&self, id: Uuid, client: &str) -> bool {
+        self.lock().get(&id).is_some_and(|job| job.client.as_deref() == Some(client))
     }
 
     /// Cancels a job. A job that has ended stays as it is.
@@ -320,6 +356,12 @@ impl Jobs {
         jobs.iter().rev().filter(|(_, job)| job.is_long).map(|(id, job)| job.shown(*id)).collect()
     }
 
+    /// The same without their results, which can be large.
+    pub fn states(&self) -> Vec<Job> {
+        let jobs = self.lock();
+        jobs.iter().rev().filter(|(_, job)| job.is_long).map(|(id, job)| job.state(*id)).collect()
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Uuid, Arc<Running>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -332,6 +374,7 @@ impl Running {
             yields: false,
             is_long: true,
             is_tied: false,
+            client: None,
             scan,
             member,
             begun: Clock::new().now(),
@@ -366,6 +409,8 @@ impl Running {
     fn cancel(&self) {
         self.stop.stop();
         self.process.interrupt();
+        // Nor does it end only when a client that reads nothing is gone.
+        self.log.wait_no_more();
     }
 
     /// Several threads report, in any order.
@@ -408,15 +453,24 @@ impl Running {
     }
 
     fn shown(&self, id: Uuid) -> Job {
-        let end = self.end.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let yielded = || self.yielded.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let (state, result, problem, exit_code) = match end {
-            End::NotYet => (JobState::Running, None, None, None),
-            End::Done(result) => (JobState::Done, Some(result), None, None),
-            End::Ran(code) => (JobState::Done, None, None, Some(code)),
-            End::Failed(problem) => (JobState::Failed, None, Some(problem), None),
-            End::Cancelled => (JobState::Cancelled, None, yielded(), None),
+        let result = match &*self.end.lock().unwrap_or_else(PoisonError::into_inner) {
+            End::Done(result) => Some(result.clone()),
+            _ => None,
         };
+        Job { result, ..self.state(id) }
+    }
+
+    /// Without its result.
+    fn state(&self, id: Uuid) -> Job {
+        let yielded = || self.yielded.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let (state, problem, exit_code) =
+            match &*self.end.lock().unwrap_or_else(PoisonError::into_inner) {
+                End::NotYet => (JobState::Running, None, None),
+                End::Done(_) => (JobState::Done, None, None),
+                End::Ran(code) => (JobState::Done, None, Some(*code)),
+                End::Failed(problem) => (JobState::Failed, Some(problem.clone()), None),
+                End::Cancelled => (JobState::Cancelled, yielded(), None),
+            };
         let load = |bytes: &AtomicU64| bytes.load(Ordering::Relaxed);
         Job {
             id,
@@ -428,7 +482,7 @@ impl Running {
             done_bytes: load(&self.done_bytes),
             total_bytes: load(&self.total_bytes),
             exit_code,
-            result,
+            result: None,
             problem,
         }
     }
