@@ -178,9 +178,9 @@ fn among(known: &[(ScanName, String)], names: &[String]) -> Result<Vec<ScanName>
     let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
     for name in names {
         let mut is_known = false;
-        for (scan, whole) in known.iter().filter(|(scan, whole)| {
-            whole == name || scan.session.as_str() == name
-        }) {
+        for (scan, whole) in
+            known.iter().filter(|(scan, whole)| whole == name || scan.session.as_str() == name)
+        {
             is_known = true;
             found.extend(seen.insert(whole).then(|| scan.clone()));
         }

@@ -308,7 +308,8 @@ impl Jobs {
             return Err(Error::Many { most });
         }
         if let Some(client) = running.client.clone().filter(|_| !running.is_long)
-            && active.iter().filter(|it| it.1.client.as_ref() == Some(&client)).count() >= MOST_OF_ONE
+            && active.iter().filter(|it| it.1.client.as_ref() == Some(&client)).count()
+                >= MOST_OF_ONE
         {
             return Err(Error::ManyOfOne { client });
         }

@@ -86,8 +86,7 @@ pub fn scans(
     (from, until): (Tai, Tai),
     now: Tai,
 ) -> Vec<TimelineScan> {
-    let mut found: Vec<TimelineScan> =
-        stored.iter().filter_map(|it| of_entry(it, now)).collect();
+    let mut found: Vec<TimelineScan> = stored.iter().filter_map(|it| of_entry(it, now)).collect();
     let known: BTreeMap<String, usize> =
         found.iter().enumerate().map(|(place, it)| (it.scan.clone(), place)).collect();
     for agenda in agendas {
