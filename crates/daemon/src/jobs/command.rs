@@ -276,7 +276,7 @@ fn value(
 }
 
 /// Outputs of `convert` that are named by a scheme.
-const SCHEMES: &[&str] = &["hdf5", "npy", "sigmf", "tdms", "zarr", "drf", "pcapng"];
+const SCHEMES: &[&str] = &["hdf5", "npy", "wav", "sigmf", "tdms", "zarr", "drf", "pcapng"];
 
 const FILE: &str = "the name of a file: letters, digits, `-`, `+`, `_` and dots, and no directory";
 

@@ -27,6 +27,10 @@ fn a_request_becomes_the_words_of_a_command() {
             "convert --store=/m0,/m1 -- store:r1_a hdf5:/x/all.h5?existing=append",
         ),
         (
+            r#"{"verb":"convert","arguments":["r1_a/a","wav:a.wav?channels=0"]}"#,
+            "convert --store=/m0,/m1 -- r1_a/a wav:/x/a.wav?channels=0",
+        ),
+        (
             r#"{"verb":"convert","arguments":["r1_a","drf:top/channel"]}"#,
             "convert --store=/m0,/m1 -- r1_a drf:/x/top/channel",
         ),
