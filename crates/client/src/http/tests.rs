@@ -112,6 +112,8 @@ fn a_refusal_has_a_bounded_reason() {
     });
     let error = client.get("/api/v1/x").unwrap_err();
     assert!(matches!(&error, Error::Strange { why, .. } if why == "it is too long"), "{error:?}");
+    // The connection is closed with the client.
+    drop(client);
     served.join().unwrap();
 }
 
