@@ -65,9 +65,10 @@ impl Output {
     }
 }
 
-/// Prints a line on standard error. A failure to write is ignored.
+/// Prints a line on standard error, in one write: another thread may end the process meanwhile. A failure to write is
+/// ignored.
 pub fn say(line: impl Display) {
-    let _ = io::stderr().lock().write_fmt(format_args!("{line}\n"));
+    let _ = io::stderr().lock().write_all(format!("{line}\n").as_bytes());
 }
 
 /// An error as JSON, the same for all commands.

@@ -174,7 +174,9 @@ fn listen(errors: impl Read, log: &OutputLog, progress: &dyn Fn(u64, u64)) -> Op
                 progress(done, total);
                 log.put(&Entry::Progress(done, total));
             }
-            _ => {
+            // The command was killed while it wrote it.
+            Some(Err(_)) => {}
+            None => {
                 log.put(&Entry::Err(&line));
                 last = Some(line.trim_end().to_owned()).filter(|it| !it.is_empty()).or(last);
             }
@@ -221,7 +223,7 @@ mod tests {
         let log = OutputLog::new(false);
         let told = Mutex::new(Vec::new());
         let progress = |done, total| told.lock().unwrap().push((done, total));
-        let text = "one\n\u{1e}{\"progress\":[1,2]}\ntwo\n\n\u{1e}{\"progress\":[2,2]}\n";
+        let text = "one\n\u{1e}{\"progress\":[1,2]}\ntwo\n\n\u{1e}{\"progress\":[2,2]}\n\u{1e}{\"progress\":[2,";
         assert_eq!(listen(text.as_bytes(), &log, &progress).as_deref(), Some("two"));
         assert_eq!(*told.lock().unwrap(), [(1, 2), (2, 2)]);
         let expected = "{\"err\":\"one\\n\"}\n{\"progress\":[1,2]}\n{\"err\":\"two\\n\"}\n{\"err\":\"\\n\"}\n{\"progress\":[2,2]}\n";
