@@ -212,14 +212,12 @@ def test_a_command_is_cancelled_by_ctrl_c(station):
 
 
 def test_a_viewer_leaves_what_it_watches_by_ctrl_c(station):
-    port, source = new_source()
-    station.start(source)
-    wire.send(wire.run_of_frames(100), port)
+    station.start(new_source()[1])
     process = subprocess.Popen(
-        [BINARY, "watch", "test_one", "--every", "100ms", "--json", "--station", f"http://127.0.0.1:{station.port}"],
+        [BINARY, "watch", "test_one", "--every", "100ms", "--station", f"http://127.0.0.1:{station.port}"],
         env=environment(station, "viewer"), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
-    assert process.stdout.readline()
+    assert process.stdout.readline() == b"nothing has arrived\n"
     process.send_signal(signal.SIGINT)
     assert (process.wait(PATIENCE), process.stderr.read()) == (130, b"")
 
