@@ -32,7 +32,9 @@ pub enum Error {
         path: PathBuf,
     },
     /// The token would be sent in clear text.
-    #[error("{station}: the token is not sent without TLS, because others on the network could read it")]
+    #[error(
+        "{station}: the token is not sent without TLS, because others on the network could read it"
+    )]
     Clear {
         /// Its address.
         station: String,

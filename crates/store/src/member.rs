@@ -23,6 +23,10 @@ use super::identity::{give_identity, identity_path, read_identity};
 /// Bytes per write in the trial of a failed member: two such writes are a block.
 const TRIAL_BYTES: usize = 2 << 20;
 
+/// What to do about an error of the kernel.
+const FAULT: &str =
+    "look into the kernel's log for an error of its disk, or record without this member";
+
 /// The error for a directory that held a member before.
 const MISSED: &str = "the member that was at this path is missing: is its disk mounted?";
 
@@ -79,6 +83,14 @@ pub enum MemberError {
         /// The directory.
         path: PathBuf,
     },
+    /// The path leads elsewhere than when the member was opened.
+    #[error("{}: {source}", path.display())]
+    Gone {
+        /// The directory.
+        path: PathBuf,
+        /// What is there now.
+        source: io::Error,
+    },
     /// A scan of that name exists.
     #[error("{}: a scan of this name exists already", path.display())]
     ScanExists {
@@ -98,6 +110,7 @@ impl MemberError {
             Self::Identity { why, .. } => format!("its identity cannot be read: {why}"),
             Self::NotBack { why, .. } => why.clone(),
             Self::Missed { .. } => MISSED.to_owned(),
+            Self::Gone { source, .. } => source.to_string(),
             Self::ScanExists { .. } => "a scan of this name exists there already".to_owned(),
         }
     }
@@ -109,7 +122,10 @@ impl Hint for MemberError {
             Self::Open { source, path } if source.kind() == io::ErrorKind::NotFound => {
                 return Some(Cow::Owned(format!("make it first: mkdir -p {}", path.display())));
             }
-            Self::Open { .. } => "check the permissions of the directories above it",
+            Self::Open { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                "check the permissions of the directories above it"
+            }
+            Self::Open { .. } => FAULT,
             Self::NotADirectory { .. } => "a member is a directory on a mounted disk",
             Self::NotText { .. } => "rename the directory, or mount its disk in another one",
             Self::NotWritable { source, .. } => match source.kind() {
@@ -123,7 +139,8 @@ impl Hint for MemberError {
                 io::ErrorKind::NotFound => {
                     "no file can be made there: it is not a file system for files"
                 }
-                _ => "check its owner and permissions",
+                io::ErrorKind::PermissionDenied => "check its owner and permissions",
+                _ => FAULT,
             },
             Self::Identity { path, .. } => {
                 return Some(Cow::Owned(format!(
@@ -136,6 +153,7 @@ impl Hint for MemberError {
             Self::Missed { .. } => {
                 "mount it; if a new disk takes its place, say so once with --new-member DIR"
             }
+            Self::Gone { .. } => "mount its disk again, or record without this member",
             Self::ScanExists { .. } => {
                 "choose another scan name, or remove that scan with `fullbore rm`"
             }
@@ -566,5 +584,22 @@ mod tests {
         let member = Member::open(directory.path()).unwrap();
         assert!(member.claim("s_a").unwrap().join(SIDE_DIRECTORY).is_dir());
         assert!(matches!(member.claim("s_a"), Err(MemberError::ScanExists { .. })));
+    }
+
+    #[test]
+    fn advice_follows_the_error_of_the_kernel() {
+        let of = |errno| io::Error::from_raw_os_error(errno);
+        for (errno, advice) in [
+            (libc::EACCES, "permissions"),
+            (libc::EIO, "kernel's log"),
+            (libc::EROFS, "mounted read-only"),
+        ] {
+            let error = MemberError::NotWritable { path: "/m".into(), source: of(errno) };
+            assert!(error.hint().unwrap().contains(advice), "{error}");
+        }
+        let open = |errno| MemberError::Open { path: "/m".into(), source: of(errno) };
+        assert!(open(libc::EIO).hint().unwrap().contains("kernel's log"));
+        assert!(open(libc::EACCES).hint().unwrap().contains("permissions"));
+        assert!(open(libc::ENOENT).hint().unwrap().contains("mkdir"));
     }
 }

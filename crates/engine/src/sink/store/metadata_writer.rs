@@ -419,7 +419,7 @@ impl WriterThread {
             return Err(exists(&path));
         }
         let root = self.member.root();
-        let gone = |source| MemberError::Open { path: root.to_owned(), source };
+        let gone = |source| MemberError::Gone { path: root.to_owned(), source };
         self.member.is_there().map_err(gone)?;
         for directory in directories {
             match self.member.claim(directory) {
@@ -513,5 +513,34 @@ fn may_be_of(directory: &Path, scan: Uuid) -> bool {
     match read_manifest(&side_file(directory, MANIFEST_FILE)) {
         Copy::Read(manifest) => manifest.uuid == scan,
         Copy::Missing | Copy::Unreadable(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fullbore_core::hint::Hint;
+
+    use super::*;
+
+    #[test]
+    fn a_member_that_is_pulled_before_the_scan_begins_is_to_be_mounted_again() {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path().join("member");
+        std::fs::create_dir(&root).unwrap();
+        let member = Member::open(&root).unwrap();
+        let writers = MetadataWriters::start(&[member]).unwrap();
+        // As a mount point without its disk.
+        std::fs::rename(&root, place.path().join("aside")).unwrap();
+        std::fs::create_dir(&root).unwrap();
+        let name: ScanName = "s_a".parse().unwrap();
+        let directories = vec!["s_a_1".to_owned()];
+        let task =
+            MetadataTask::Claim { name, directories, files: Vec::new(), begun: Arc::default() };
+        let mut claimed = writers.ask(&[0], Uuid::now_v7(), &task);
+        claimed.wait_for_all();
+        let Err(error) = claimed.all_made() else { panic!("nothing is made there") };
+        assert!(error.to_string().contains("not mounted there any more"), "{error}");
+        assert!(error.hint().unwrap().starts_with("mount its disk again"), "{error}");
+        assert_eq!(std::fs::read_dir(&root).unwrap().count(), 0);
     }
 }
