@@ -45,7 +45,7 @@ use axum::http::StatusCode;
 use axum::middleware;
 use axum::routing::get;
 use fullbore_simulators::instrument::Controls;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use utoipa::OpenApi;
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa_axum::router::OpenApiRouter;

@@ -32,13 +32,14 @@ struct TcpInfo {
     data_segments_in: u32,
     data_segments_out: u32,
     delivery_rate: u64,
+    busy_us: u64,
 }
 
 // The offsets of linux/tcp.h.
 const _: () = assert!(std::mem::offset_of!(TcpInfo, rtt_us) == 68);
 const _: () = assert!(std::mem::offset_of!(TcpInfo, total_retransmitted) == 100);
 const _: () = assert!(std::mem::offset_of!(TcpInfo, least_rtt_us) == 148);
-const _: () = assert!(size_of::<TcpInfo>() == 168);
+const _: () = assert!(std::mem::offset_of!(TcpInfo, busy_us) == 168);
 
 /// The state of a connection, by `TCP_INFO`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,6 +58,8 @@ pub struct Connection {
     pub acknowledged: u64,
     /// Bytes in the send buffer that are not sent yet.
     pub not_sent: u64,
+    /// The time in which data waited to be sent or to be acknowledged.
+    pub busy: Duration,
 }
 
 /// Returns the state of a connection.
@@ -87,6 +90,7 @@ pub fn connection(stream: &TcpStream) -> io::Result<Connection> {
         delivery_rate: info.delivery_rate,
         acknowledged: info.bytes_acknowledged,
         not_sent: info.bytes_not_sent.into(),
+        busy: Duration::from_micros(info.busy_us),
     })
 }
 

@@ -30,9 +30,11 @@ pub struct Start {
 }
 
 impl Start {
-    /// Takes the bytes per second acknowledged in a period, and whether BBR still starts. Returns the most bytes per
-    /// second in the next one.
-    pub fn step(&mut self, rate: u64, is_starting: bool) -> Option<u64> {
+    /// Takes the bytes per second acknowledged in a period, if there was something to send, and whether BBR still starts.
+    /// Returns the most bytes per second in the next one. A connection that had nothing to send has no limit: it leaves
+    /// no queue, and the rate of its next block is not known.
+    pub fn step(&mut self, rate: Option<u64>, is_starting: bool) -> Option<u64> {
+        let rate = rate?;
         self.periods = self.periods.saturating_add(1);
         self.rates.push_back(rate);
         if self.rates.len() > WINDOW {
@@ -50,7 +52,7 @@ mod tests {
     fn run(start: &mut Start, periods: u32, rate: u64, is_starting: bool) -> Option<u64> {
         let mut limit = None;
         for _ in 0..periods {
-            limit = start.step(rate, is_starting);
+            limit = start.step(Some(rate), is_starting);
         }
         limit
     }
@@ -69,6 +71,14 @@ mod tests {
         run(&mut start, 5, 1000, true);
         assert_eq!(run(&mut start, 10, 0, true), Some(1050));
         assert_eq!(run(&mut start, WINDOW as u32, 400, true), Some(420));
+    }
+
+    #[test]
+    fn a_connection_with_nothing_to_send_has_no_limit() {
+        let mut start = Start::default();
+        assert_eq!(run(&mut start, 10, 1000, true), Some(1050));
+        assert_eq!(start.step(None, true), None);
+        assert_eq!(run(&mut start, 1, 1000, true), Some(1050));
     }
 
     #[test]

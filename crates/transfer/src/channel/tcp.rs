@@ -40,8 +40,9 @@ pub(super) struct Link {
     losses: Option<Losses>,
     path: Path,
     looked: Instant,
-    /// Bytes acknowledged until then.
+    /// Bytes acknowledged until then, and the time that they took.
     acknowledged: u64,
+    busy: Duration,
 }
 
 impl Link {
@@ -88,6 +89,7 @@ impl Link {
             path: Path::default(),
             looked: Instant::now(),
             acknowledged: 0,
+            busy: Duration::ZERO,
         }
     }
 
@@ -149,7 +151,8 @@ impl Link {
         self.limit();
     }
 
-    /// Measures the rate twice a second, and sets the limits that follow from it. Returns the bytes per second.
+    /// Measures the rate twice a second, and sets the limits that follow from it. Returns the bytes per second of the time
+    /// in which there was something to send; none after a time with little to send, which says nothing of the path.
     pub fn tend(&mut self) -> Option<u64> {
         let elapsed = self.looked.elapsed();
         if elapsed < start::PERIOD {
@@ -158,18 +161,17 @@ impl Link {
         self.looked = Instant::now();
         let state = tcp::connection(&self.stream).ok()?;
         let bytes = state.acknowledged.saturating_sub(self.acknowledged);
-        let rate = (bytes as f64 / elapsed.as_secs_f64()) as u64;
-        let waiting = not_sent(rate);
-        self.acknowledged = state.acknowledged;
-        let _ = SockRef::from(&self.stream).set_tcp_notsent_lowat(waiting);
-        self.look_for_losses(&state, rate);
-        let is_starting = tcp::is_bbr_starting(&self.stream);
-        let limit = self.start.step(rate, is_starting);
+        let busy = state.busy.saturating_sub(self.busy);
+        (self.acknowledged, self.busy) = (state.acknowledged, state.busy);
+        let rate = (busy > elapsed / 10).then(|| (bytes as f64 / busy.as_secs_f64()) as u64);
+        let _ = SockRef::from(&self.stream).set_tcp_notsent_lowat(not_sent(rate.unwrap_or(0)));
+        self.look_for_losses(&state, rate.unwrap_or(0));
+        let limit = self.start.step(rate, tcp::is_bbr_starting(&self.stream));
         if limit != self.limits[1] {
             self.limits[1] = limit;
             self.limit();
         }
-        Some(rate)
+        rate
     }
 
     fn limit(&self) {
