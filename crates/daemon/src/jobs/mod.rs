@@ -410,7 +410,7 @@ impl Running {
     fn cancel(&self) {
         self.stop.stop();
         self.process.interrupt();
-        // Nor does it end only when a client that reads nothing is gone.
+        // A process that waits for a client which reads nothing would not end.
         self.log.wait_no_more();
     }
 
@@ -454,11 +454,13 @@ impl Running {
     }
 
     fn shown(&self, id: Uuid) -> Job {
+        let job = self.state(id);
+        // A job that is done stays as it is.
         let result = match &*self.end.lock().unwrap_or_else(PoisonError::into_inner) {
-            End::Done(result) => Some(result.clone()),
+            End::Done(result) if job.state == JobState::Done => Some(result.clone()),
             _ => None,
         };
-        Job { result, ..self.state(id) }
+        Job { result, ..job }
     }
 
     /// Without its result.
