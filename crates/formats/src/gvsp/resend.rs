@@ -8,6 +8,9 @@
 //!    └── the packet comes ──► filled
 //! ```
 //!
+//! A camera sends the packets of a request in order. While they come, those behind them are not asked for again: the link
+//! would carry them several times.
+//!
 //! It opens no socket and reads no clock. The memory is bounded: 8 blocks with 256 gaps each. A
 //! gap beyond that is not asked for.
 
@@ -101,15 +104,16 @@ impl Block {
         self.next = self.next.max(packets.end);
     }
 
-    /// Takes a packet out of its gap. Returns the gap as it was.
-    fn fill(&mut self, packet: u32) -> Option<Gap> {
+    /// Takes a packet out of its gap. Returns the gap as it was. Those behind an answer to a request are on their way.
+    fn fill(&mut self, packet: u32, now: Duration) -> Option<Gap> {
         let at = self.gaps.iter().position(|gap| (gap.first..=gap.last).contains(&packet))?;
         let gap = self.gaps.swap_remove(at);
         if gap.first < packet {
             self.gaps.push(Gap { last: packet - 1, ..gap });
         }
         if packet < gap.last && self.gaps.len() < MOST_GAPS {
-            self.gaps.push(Gap { first: packet + 1, ..gap });
+            let due = if gap.requests > 0 { gap.due.max(now + PATIENCE) } else { gap.due };
+            self.gaps.push(Gap { first: packet + 1, due, ..gap });
         }
         Some(gap)
     }
@@ -131,7 +135,7 @@ impl ResendTracker {
         let Ok(packet) = Packet::read(bytes) else { return };
         let number = self.counter.number(&packet);
         if packet.is_error() {
-            self.refuse(&packet, number);
+            self.refuse(&packet, number, now);
             return;
         }
         match packet.content {
@@ -140,13 +144,24 @@ impl ResendTracker {
         }
         let Some(at) = self.block(&packet, number, now) else { return };
         let block = &mut self.blocks[at];
-        if packet.packet >= block.next {
+        if packet.packet == block.next {
+            block.next = packet.packet.saturating_add(1);
+            return;
+        }
+        if packet.packet > block.next {
             block.miss(block.next..packet.packet, now);
             block.next = packet.packet.saturating_add(1);
-        } else if let Some(gap) = block.fill(packet.packet) {
+        } else if let Some(gap) = block.fill(packet.packet, now) {
             self.resends.filled += u64::from(gap.requests > 0);
         }
         self.find_due();
+    }
+
+    /// Forgets all blocks: the camera begins to count anew. What was asked for does not come any more.
+    pub fn restart(&mut self) {
+        let open = self.blocks.drain(..).flat_map(|block| block.gaps);
+        self.resends.given_up += open.map(|gap| gap.packets()).sum::<u64>();
+        (self.counter, self.due) = (BlockCounter::default(), None);
     }
 
     /// Returns the next request that is due at `now`.
@@ -181,7 +196,7 @@ impl ResendTracker {
     }
 
     /// Gives up the packet that the camera no longer has. It may say so of one that is not yet there.
-    fn refuse(&mut self, packet: &Packet, number: i64) {
+    fn refuse(&mut self, packet: &Packet, number: i64, now: Duration) {
         const NOT_YET: u16 = 0x8010;
         if packet.status == NOT_YET {
             return;
@@ -189,7 +204,7 @@ impl ResendTracker {
         let Some(block) = self.blocks.iter_mut().find(|block| block.number == number) else {
             return;
         };
-        if block.fill(packet.packet).is_some() {
+        if block.fill(packet.packet, now).is_some() {
             self.resends.unavailable += 1;
             self.resends.given_up += 1;
         }
@@ -228,6 +243,7 @@ impl ResendTracker {
             // What came before the first packet is not part of the recording.
             block.next = packet.packet;
         }
+        self.find_due();
         Some(self.blocks.len() - 1)
     }
 
@@ -300,12 +316,37 @@ mod tests {
         assert_eq!(requests(&mut tracker, ms(10)), []);
         let bytes = packet(12);
         tracker.take(&bytes, bytes.len(), ms(11));
-        assert_eq!(requests(&mut tracker, ms(22)), [(2, 3, 3)]);
+        assert_eq!(requests(&mut tracker, ms(30)), []);
+        assert_eq!(requests(&mut tracker, ms(31)), [(2, 3, 3)]);
         let bytes = packet(13);
-        tracker.take(&bytes, bytes.len(), ms(23));
+        tracker.take(&bytes, bytes.len(), ms(32));
         assert_eq!((requests(&mut tracker, ms(100)), tracker.due()), (vec![], None));
         let expected = Resends { requests: 2, filled: 2, ..Resends::default() };
         assert_eq!(tracker.resends(), expected);
+    }
+
+    #[test]
+    fn packets_that_are_on_their_way_are_not_asked_for_again() {
+        let images = Images { payload_packets: 300, payload_bytes: 30, extended: false };
+        let packet = |number: u64| {
+            let mut bytes = vec![0; LONGEST_HEAD + 30];
+            let (head, payload) = images.write(number, &mut bytes).unwrap();
+            bytes.truncate(head + payload);
+            bytes
+        };
+        let mut tracker = ResendTracker::default();
+        for bytes in [packet(0), packet(250)] {
+            tracker.take(&bytes, bytes.len(), ms(0));
+        }
+        assert_eq!(requests(&mut tracker, ms(2)), [(1, 1, 249)]);
+        // The camera sends one of them each millisecond. One does not come.
+        for number in (1..250).filter(|number| *number != 100) {
+            let bytes = packet(number);
+            tracker.take(&bytes, bytes.len(), ms(2 + number));
+            let asked = requests(&mut tracker, ms(2 + number));
+            assert!(asked.iter().all(|it| *it == (1, 100, 100)), "{number}: {asked:?}");
+        }
+        assert_eq!(tracker.resends().filled, 248);
     }
 
     #[test]
@@ -345,6 +386,18 @@ mod tests {
         assert_eq!(requests(&mut refused, ms(5)), []);
         let expected = Resends { unavailable: 1, given_up: 1, ..Resends::default() };
         assert_eq!(refused.resends(), expected);
+    }
+
+    #[test]
+    fn a_camera_that_counts_anew_is_asked_again() {
+        let mut tracker = tracker((0..500).chain([502]));
+        tracker.restart();
+        assert_eq!((tracker.due(), tracker.resends().given_up), (None, 2));
+        for number in (0..12).chain([14]) {
+            let bytes = packet(number);
+            tracker.take(&bytes, bytes.len(), ms(0));
+        }
+        assert_eq!(requests(&mut tracker, ms(2)), [(2, 2, 3)]);
     }
 
     #[test]
