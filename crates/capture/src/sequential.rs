@@ -626,7 +626,8 @@ impl SequentialStream {
         match belief {
             Resync::Jump(first) => flow.window.jump_to(first),
             Resync::Restart(first) => {
-                flow.count.rebase(first, flow.window.next());
+                let next = flow.window.next();
+                flow.count.restart(far_frames.first().map_or(&[], |it| it), first, next);
                 self.newest().restarts += 1;
             }
         }

@@ -288,7 +288,21 @@ impl FrameIndexer {
         }
     }
 
-    /// Continues the count after a restart of the sender: its index `from` becomes `to`.
+    /// Continues the count after a restart of the sender: the index `from` of this datagram, the first one after it, becomes
+    /// `to`. Packets that may have other lengths after a restart are counted anew.
+    pub fn restart(&mut self, datagram: &[u8], from: i64, to: i64) {
+        let mut from = from;
+        if let Numbering::Packets(packets) = &mut self.numbering
+            && packets.restart()
+            && let Some((head, frame)) = datagram.split_at_checked(self.head_bytes)
+            && let IndexResult::Frame { index, .. } = self.read(head, frame, datagram.len())
+        {
+            from = index;
+        }
+        self.rebase(from, to);
+    }
+
+    /// Moves the count: its index `from` becomes `to`.
     pub fn rebase(&mut self, from: i64, to: i64) {
         let moved = self.offset.saturating_add(to.saturating_sub(from));
         self.offset = moved.clamp(-2 * FURTHEST, 2 * FURTHEST);

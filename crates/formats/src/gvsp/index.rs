@@ -43,6 +43,11 @@ impl GvspIndexer {
         }
     }
 
+    /// Forgets the blocks before a restart of the camera: those behind it may have another length.
+    pub fn restart(&mut self) {
+        self.blocks = BlockCounter::default();
+    }
+
     /// Returns the findings since the last call. Nothing in a packet can disagree with its ids.
     pub fn found(&mut self) -> Found {
         Found::default()
@@ -78,5 +83,26 @@ mod tests {
         bytes[..2].copy_from_slice(&0x0100u16.to_be_bytes());
         let again = PacketReading::Whole { index: 7, invalid: false };
         assert_eq!(indexer.read(&bytes, bytes.len()), again);
+    }
+
+    #[test]
+    fn images_after_a_restart_may_have_another_length() {
+        let packets = |payload_packets: u32, numbers: std::ops::Range<u64>| {
+            let images = Images { payload_packets, payload_bytes: 50, extended: true };
+            numbers.map(move |number| {
+                let mut bytes = vec![0; LONGEST_HEAD + 50];
+                let (head, payload) = images.write(number, &mut bytes).unwrap();
+                bytes.truncate(head + payload);
+                bytes
+            })
+        };
+        let mut indexer = GvspIndexer::default();
+        packets(3, 500..600).for_each(|bytes| indexer.learn(&bytes));
+        indexer.restart();
+        for (index, bytes) in (0..).zip(packets(9, 0..300)) {
+            let reading = PacketReading::Whole { index, invalid: false };
+            assert_eq!(indexer.read(&bytes, bytes.len()), reading);
+            indexer.learn(&bytes);
+        }
     }
 }

@@ -291,6 +291,17 @@ impl PacketIndexer {
         }
     }
 
+    /// Forgets what it knows of packets before a restart of the sender. Returns false if it needs that for those behind it.
+    pub fn restart(&mut self) -> bool {
+        match self {
+            Self::Vita49(_) | Self::Spead(_) | Self::Rtp(_) => false,
+            Self::Gvsp(packets) => {
+                packets.restart();
+                true
+            }
+        }
+    }
+
     /// Returns the findings since the last call.
     pub fn found(&mut self) -> Found {
         match self {
