@@ -65,13 +65,18 @@ struct Node {
     is_little_endian: bool,
     /// True if a part of the register is meant, or the address has an index.
     is_partial: bool,
+    /// True if an address is no number.
+    is_unreadable: bool,
 }
 
 impl Node {
     fn take(&mut self, tag: &str, text: &str) {
         let number = number(text);
         match tag {
-            "Address" => self.addresses.extend(number),
+            "Address" => match number {
+                Some(number) => self.addresses.push(number),
+                None => self.is_unreadable = true,
+            },
             "pAddress" => self.address_nodes.push(text.to_owned()),
             "Value" => self.value = number,
             "pValue" => self.value_node = Some(text.to_owned()),
@@ -211,6 +216,9 @@ impl Way<'_> {
         if node.is_partial || node.length.is_some_and(|bytes| bytes != 4) {
             return Err(self.ends(name, "which is not one whole register of 32 bits"));
         }
+        if node.is_unreadable {
+            return Err(self.ends(name, "whose address is no number"));
+        }
         let mut address: i64 = 0;
         for part in &node.addresses {
             address = address.saturating_add(*part);
@@ -300,6 +308,10 @@ mod tests {
             ),
             (r#"<IntReg Name="Reg"><Length>4</Length></IntReg>"#, "no address"),
             (r#"<IntReg Name="Reg"><Address>-4</Address></IntReg>"#, "32 bits"),
+            (
+                r#"<IntReg Name="Reg"><Address>4</Address><Address>0x1G</Address></IntReg>"#,
+                "no number",
+            ),
             (r#"<Integer Name="Reg"><pValue>Reg</pValue></Integer>"#, "no register"),
             ("", "no feature `Reg`"),
         ] {
