@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_millis(300);
 /// The times that a command is sent.
 const TRIES: usize = 3;
 
-/// The longest time that a camera can ask for.
+/// The longest time that a camera can ask for, in all.
 const LONGEST_PENDING: Duration = Duration::from_secs(5);
 
 /// A socket that is connected to a camera.
@@ -144,7 +144,8 @@ impl ControlChannel {
         &self,
         id: u16,
     ) -> Result<Option<Result<Content, fullbore_formats::gvcp::Refusal>>, CameraError> {
-        let mut end = Instant::now() + PATIENCE;
+        let begun = Instant::now();
+        let mut end = begun + PATIENCE;
         let mut buffer = [0; 1024];
         loop {
             let left = end.saturating_duration_since(Instant::now());
@@ -169,8 +170,7 @@ impl ControlChannel {
                 Ok(Answer { id: of, content: Ok(Content::Pending { milliseconds }) })
                     if of == id =>
                 {
-                    let more = Duration::from_millis(milliseconds.into()).min(LONGEST_PENDING);
-                    end = Instant::now() + more;
+                    end = begun + extended(begun.elapsed(), milliseconds);
                 }
                 Ok(answer) if answer.id == id => return Ok(Some(answer.content)),
                 // A late answer to an earlier command, or no answer at all.
@@ -194,6 +194,11 @@ impl ControlChannel {
     fn failed(&self, action: &'static str, source: io::Error) -> CameraError {
         CameraError::Socket { camera: self.camera.clone(), action, source }
     }
+}
+
+/// The length of a wait for an answer when the camera asks for more milliseconds after some time.
+fn extended(passed: Duration, more: u16) -> Duration {
+    (passed + Duration::from_millis(more.into())).min(LONGEST_PENDING)
 }
 
 #[cfg(test)]
@@ -235,6 +240,14 @@ mod tests {
         let error = channel.write(0xA00, 2).unwrap_err().to_string();
         assert!(error.contains("writing 0x2 to register 0xa00: another program"), "{error}");
         camera.join().unwrap();
+    }
+
+    #[test]
+    fn a_camera_that_asks_for_time_again_and_again_gets_five_seconds_in_all() {
+        let ms = Duration::from_millis;
+        assert_eq!(extended(ms(100), 700), ms(800));
+        assert_eq!(extended(ms(100), u16::MAX), LONGEST_PENDING);
+        assert_eq!(extended(ms(4900), 700), LONGEST_PENDING);
     }
 
     #[test]
