@@ -98,7 +98,12 @@ pub trait DatagramInput: Send {
         false
     }
 
-    /// Takes the warnings about it.
+    /// Takes the warnings that cannot wait for the end of the recording.
+    fn take_news(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Takes the warnings about it at the end of the recording.
     fn take_warnings(&mut self) -> Vec<String> {
         Vec::new()
     }

@@ -981,7 +981,8 @@ impl Port {
                 .for_each(|stream| stream.journal_partial_blocks(&mut resources));
             self.streams.iter().for_each(|stream| stream.tell(pool));
         }
-        let complaints = self.streams.iter_mut().filter_map(CaptureStream::complaint);
+        let news = self.input.take_news().into_iter();
+        let complaints = self.streams.iter_mut().filter_map(CaptureStream::complaint).chain(news);
         thread_resources.notices.extend(complaints.map(|text| CaptureEvent::Warning { text }));
         self.describe(thread_resources);
         self.take_complete(thread_resources);

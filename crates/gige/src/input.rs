@@ -158,9 +158,13 @@ impl DatagramInput for CameraInput {
         !self.started
     }
 
-    fn take_warnings(&mut self) -> Vec<String> {
+    fn take_news(&mut self) -> Vec<String> {
         let mut warnings = self.shared.warnings.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut taken = std::mem::take(&mut *warnings);
+        std::mem::take(&mut *warnings)
+    }
+
+    fn take_warnings(&mut self) -> Vec<String> {
+        let mut taken = self.take_news();
         if !std::mem::replace(&mut self.told, true) {
             let resends = self.shared.tracker().resends();
             taken.extend(summary(&self.shared.camera, resends));
@@ -210,7 +214,9 @@ impl Control {
             match orders.recv_timeout(TICK) {
                 Ok(()) => {
                     started = true;
-                    if let Err(error) = self.camera.start() {
+                    // It may have been left alone since it was opened, and refuses commands of those without control.
+                    let begun = self.camera.start().or_else(|_| self.camera.resume(self.to));
+                    if let Err(error) = begun {
                         self.shared.warn(format!("could not be started: {error}"));
                     }
                 }
@@ -258,6 +264,8 @@ impl Control {
     }
 
     fn take_again(&mut self) {
+        // It counts its images anew.
+        self.shared.tracker().restart();
         let taken = self.camera.resume(self.to);
         if !std::mem::replace(&mut self.lost, taken.is_err()) {
             let text = match taken {
@@ -266,5 +274,102 @@ impl Control {
             };
             self.shared.warn(text);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fullbore_formats::gvsp::write::{Images, LONGEST_HEAD};
+
+    use super::*;
+    use crate::testing::TestCamera;
+
+    const START: u32 = 0x40;
+    const STOP: u32 = 0x44;
+
+    fn open(camera: &TestCamera) -> CameraInput {
+        let text = format!("gvsp://127.0.0.1:{}?start={START}:1&stop={STOP}:1", camera.port());
+        CameraInput::open(&CameraConfig::parse(&text).unwrap(), 1 << 20).unwrap().0
+    }
+
+    /// Receives as a capture thread does when a scan begins.
+    fn begin(input: &mut CameraInput) {
+        while !input.started {
+            let mut slot = [0; 2048];
+            let mut slices = [IoSliceMut::new(&mut slot)];
+            assert_eq!(input.receive(&mut slices, 1, &mut [Received::default()]).unwrap(), 0);
+        }
+    }
+
+    fn until(what: impl FnMut() -> bool) {
+        let mut what = what;
+        let end = Instant::now() + Duration::from_secs(20);
+        while !what() {
+            assert!(Instant::now() < end, "it does not come");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn a_camera_sends_from_the_first_scan_on_and_is_free_in_the_end() {
+        let camera = TestCamera::new();
+        let mut input = open(&camera);
+        assert_eq!((camera.register(register::CONTROL), camera.register(START)), (CONTROL_BIT, 0));
+        begin(&mut input);
+        until(|| camera.register(START) == 1);
+        drop(input);
+        let ends = [STOP, register::CONTROL, register::STREAM_PORT];
+        assert_eq!(ends.map(|address| camera.register(address)), [1, 0, 0]);
+    }
+
+    #[test]
+    fn a_camera_that_cannot_be_started_is_told_of_at_once() {
+        let camera = TestCamera::new();
+        camera.refuse(START);
+        let mut input = open(&camera);
+        begin(&mut input);
+        let mut news = Vec::new();
+        until(|| {
+            news.extend(input.take_news());
+            !news.is_empty()
+        });
+        assert!(news[0].contains("could not be started: the camera 127.0.0.1:"), "{news:?}");
+    }
+
+    #[test]
+    fn a_camera_that_lost_its_controller_before_the_first_scan_is_started_with_it() {
+        let camera = TestCamera::new();
+        let mut input = open(&camera);
+        camera.forget_controller();
+        begin(&mut input);
+        until(|| camera.register(START) == 1);
+        assert_eq!(camera.register(register::CONTROL), CONTROL_BIT);
+        assert_eq!(input.take_news(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn lost_packets_are_asked_for_after_a_camera_was_switched_off_too() {
+        let camera = TestCamera::new();
+        let mut input = open(&camera);
+        begin(&mut input);
+        until(|| camera.register(START) == 1);
+        let packets = |input: &CameraInput, numbers: &[u64]| {
+            let images = Images { payload_packets: 8, payload_bytes: 30, extended: true };
+            for number in numbers {
+                let mut bytes = vec![0; LONGEST_HEAD + 30];
+                images.write(*number, &mut bytes).unwrap();
+                input.shared.tracker().take(&bytes, bytes.len(), input.shared.origin.elapsed());
+            }
+        };
+        packets(&input, &(5000..5010).collect::<Vec<_>>());
+        camera.forget_controller();
+        let mut news = Vec::new();
+        until(|| {
+            news.extend(input.take_news());
+            !news.is_empty()
+        });
+        assert!(news[0].ends_with("had lost its controller, and was started again"), "{news:?}");
+        packets(&input, &[0, 1, 4]);
+        until(|| input.shared.tracker().resends().requests > 0);
     }
 }

@@ -21,6 +21,8 @@ mod config;
 mod control;
 pub mod genicam;
 mod input;
+#[cfg(test)]
+mod testing;
 
 use std::borrow::Cow;
 use std::io;
