@@ -54,7 +54,7 @@ class Clients:
     def work(self, work):
         try:
             work()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if not self.over:
                 self.failures.append(repr(error))
 
@@ -62,6 +62,7 @@ class Clients:
         answer = asked(self.port, "GET", "/api/v1/events?hz=5")
         while not self.over and (line := answer.readline()):
             self.read["states"] += line.startswith(b"data: ")
+        assert self.over, "the events have ended"
 
     def stream(self, path: str):
         from websockets.sync.client import connect

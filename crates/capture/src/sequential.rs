@@ -627,7 +627,7 @@ impl SequentialStream {
             Resync::Jump(first) => flow.window.jump_to(first),
             Resync::Restart(first) => {
                 let next = flow.window.next();
-                flow.count.restart(far_frames.first().map_or(&[], |it| it), first, next);
+                flow.count.restart(far_frames.first().map_or(&[][..], Vec::as_slice), first, next);
                 self.newest().restarts += 1;
             }
         }

@@ -24,9 +24,8 @@ impl TestCamera {
     pub fn new() -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let port = socket.local_addr().unwrap().port();
-        let state = Arc::new(Mutex::new(State::default()));
-        let registers = &mut state.lock().unwrap().registers;
-        registers.extend([(register::CAPABILITY, 4), (register::HEARTBEAT_TIMEOUT, 300)]);
+        let registers = [(register::CAPABILITY, 4), (register::HEARTBEAT_TIMEOUT, 300)].into();
+        let state = Arc::new(Mutex::new(State { registers, ..State::default() }));
         let theirs = state.clone();
         std::thread::spawn(move || {
             let mut command = [0; 100];

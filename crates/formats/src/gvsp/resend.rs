@@ -261,9 +261,10 @@ impl ResendTracker {
     }
 }
 
-/// True if a gap is asked for no more.
+/// True if a gap is asked for no more. It is asked for once, however late: requests wait for the answer to a heartbeat.
 fn is_over(gap: &Gap, now: Duration) -> bool {
-    gap.requests >= MOST_REQUESTS || now.saturating_sub(gap.since) >= WINDOW
+    let is_late = gap.requests > 0 && now.saturating_sub(gap.since) >= WINDOW;
+    gap.requests >= MOST_REQUESTS || is_late
 }
 
 /// The id so many blocks after another one. An id of 16 bits is never 0.
@@ -386,6 +387,14 @@ mod tests {
         assert_eq!(requests(&mut refused, ms(5)), []);
         let expected = Resends { unavailable: 1, given_up: 1, ..Resends::default() };
         assert_eq!(refused.resends(), expected);
+    }
+
+    #[test]
+    fn a_gap_is_asked_for_once_after_a_long_pause() {
+        let mut tracker = tracker((0..10).chain([10, 12]));
+        assert_eq!(requests(&mut tracker, ms(300)), [(2, 1, 1)]);
+        assert_eq!((requests(&mut tracker, ms(320)), tracker.due()), (vec![], None));
+        assert_eq!(tracker.resends().given_up, 1);
     }
 
     #[test]
