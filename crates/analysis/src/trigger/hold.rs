@@ -63,6 +63,11 @@ impl Hold {
         Self { times, state: State::Armed }
     }
 
+    /// A hold of the same times that is armed.
+    pub fn anew(&self) -> Self {
+        Self::new(self.times)
+    }
+
     /// True if a trigger can begin: the condition counts as it is, and is not relaxed.
     pub fn is_armed(&self) -> bool {
         self.state == State::Armed

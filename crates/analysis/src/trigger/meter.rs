@@ -143,7 +143,7 @@ impl Meter {
         if open.next != at {
             open.sums.iter_mut().for_each(|sums| sums.bands.interrupt());
         }
-        open.next = at + bytes.len() as u64;
+        open.next = at.saturating_add(bytes.len() as u64);
         if self.counted {
             count(&mut open.counts, bytes);
             return;

@@ -47,6 +47,9 @@ const BINS_OF_DURATION: f64 = 4.0;
 /// The time by which the threads of a stream may be apart, in seconds: they can come from several senders.
 const SKEW_S: f64 = 0.1;
 
+/// The time of the host after which a stream that has brought only samples of earlier times has begun anew, in nanoseconds.
+const RESTART_NS: i64 = 1_000_000_000;
+
 /// The most values that wait for the other threads.
 const MOST_WAITING: usize = 1 << 16;
 
@@ -158,6 +161,8 @@ struct Running {
     /// The bin behind the latest in which it is known whether the condition is fulfilled.
     known: u64,
     time: HostTime,
+    /// Since this time of the host, all samples were of earlier times.
+    behind: Option<Tai>,
 }
 
 impl Detector {
@@ -190,11 +195,19 @@ impl Detector {
             return Ok(Vec::new());
         };
         self.looked.bytes += bytes;
-        let mut cells = Vec::new();
+        let (mut cells, mut given) = (Vec::new(), 0);
         let meter = &mut running.meter;
         running.payloads.read(block, &mut |thread, at, bytes| {
+            given += bytes.len() as u64;
             meter.take(thread, at, bytes, &mut cells);
         })?;
+        let late = meter.take_left_out();
+        self.looked.leave_out(late);
+        if running.is_restart(given > late, now) {
+            let last = self.finish();
+            (self.running, self.hold) = (None, self.hold.anew());
+            return Ok(last);
+        }
         let bits = running.layout.sample_bits().max(1);
         let end = u128::from(running.payloads.end()) * 8 / u128::from(bits);
         running.time.learn(now, running.ns(u64::try_from(end).unwrap_or(u64::MAX)));
@@ -265,7 +278,18 @@ impl Running {
             next: 0,
             known: 0,
             time: HostTime::default(),
+            behind: None,
         }))
+    }
+
+    /// Takes whether a block had samples that are no earlier than those before. Returns true if none had for a while: its
+    /// sender counts from an earlier time.
+    fn is_restart(&mut self, has_new: bool, now: Tai) -> bool {
+        if has_new {
+            self.behind = None;
+            return false;
+        }
+        now.since(*self.behind.get_or_insert(now)) >= RESTART_NS
     }
 
     /// Evaluates the bins that no thread adds to any more.

@@ -135,7 +135,7 @@ impl Payloads {
                 for part in parts {
                     let mut give = |bytes: &[u8]| {
                         take(0, *end, bytes);
-                        *end += bytes.len() as u64;
+                        *end = end.saturating_add(bytes.len() as u64);
                     };
                     match part {
                         Part::Here(range) => give(&block.bytes[range]),

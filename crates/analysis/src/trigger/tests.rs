@@ -193,6 +193,30 @@ fn events_of_a_sender_that_is_silent_between_them_are_triggers_each() {
 }
 
 #[test]
+fn a_sender_that_begins_anew_at_an_earlier_time_is_looked_at_again() {
+    let format = Format::Frames {
+        kind: FrameKind::Vdif,
+        frames_per_second: Some(100),
+        derived: false,
+        threads: vec![0],
+    };
+    for first in [0, 500] {
+        let mut one = detector("power(any) > -20 dB");
+        let mut found = Vec::new();
+        for (block, number) in (1..).zip((first..first + 400).chain(0..300)) {
+            let is_burst = block > 400 && (250..255).contains(&number);
+            let bytes = frame(number, 0, if is_burst { 100 } else { 2 });
+            let frame_bytes = FRAME as u32;
+            let of_block =
+                Block { format: &format, described: None, frame_bytes, skipped: 0, bytes: &bytes };
+            found.extend(one.take(of_block, Tai(block * 10 * MS)).unwrap());
+        }
+        let begins: Vec<i64> = found.iter().filter(|it| it.begins).map(|it| it.at.0 / MS).collect();
+        assert_eq!(begins, [6501], "from frame {first}");
+    }
+}
+
+#[test]
 fn bursts_in_bytes_are_found_behind_a_skipped_block_too() {
     let layout = SampleLayout {
         sample_rate: "1000".parse().ok(),
