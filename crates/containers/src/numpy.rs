@@ -129,6 +129,8 @@ impl SampleWriter for NumpyWriter {
         self.bytes = self.synced * self.sample_bytes;
         self.gaps.cut(self.synced);
         self.file.get_ref().set_len(HEADER_BYTES as u64 + self.bytes)?;
+        // A sync that failed may have written a header that counts more.
+        self.file.get_ref().write_all_at(&header(&self.beside.layout, self.synced), 0)?;
         self.beside.write(&self.path, self.synced, &self.gaps, ending)?;
         // What could not be written is in the buffer, and must not follow.
         let (file, _) = self.file.into_parts();
@@ -172,6 +174,8 @@ mod tests {
         file.append_absent(5).unwrap();
         file.append(&[3; 2 * BUFFER_BYTES]).unwrap();
         file.append(&[4]).unwrap();
+        // The next sync fails behind its header.
+        file.file.get_ref().write_all_at(&header(&layout, 9), 0).unwrap();
         file.abandon(&Ending { lacks: Some("the disk is full"), ..Ending::default() }).unwrap();
         let bytes = std::fs::read(&path).unwrap();
         assert_eq!(bytes, [header(&layout, 4), vec![1, 2, 0, 0]].concat());

@@ -191,7 +191,11 @@ impl SampleWriter for WavWriter {
     fn abandon(mut self: Box<Self>, ending: &Ending<'_>) -> io::Result<()> {
         let samples = self.synced / self.sample_bytes;
         self.gaps.cut(samples);
-        self.file.get_ref().set_len(HEADER_BYTES + self.synced)?;
+        let file = self.file.get_ref();
+        file.set_len(HEADER_BYTES + self.synced)?;
+        file.set_len(HEADER_BYTES + self.synced.next_multiple_of(2))?;
+        // A sync that failed may have written a header that counts more.
+        file.write_all_at(&header(&self.format, self.sample_bytes, self.synced), 0)?;
         self.beside.write(&self.path, samples, &self.gaps, ending)?;
         // What could not be written is in the buffer, and must not follow.
         let (file, _) = self.file.into_parts();
@@ -251,6 +255,26 @@ mod tests {
         file.abandon(&Ending { lacks: Some("full"), ..Ending::default() }).unwrap();
         assert_eq!(std::fs::read(&path).unwrap()[HEADER_BYTES as usize..], [1; 8]);
         assert_eq!(wav::open(&path).unwrap().bytes, 8);
+    }
+
+    #[test]
+    fn an_abandoned_file_of_odd_length_has_the_sizes_of_its_header() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("x.wav");
+        let mut file = create(&path, &layout("ru8", 1, "8000")).unwrap();
+        file.append(&[1, 2, 3]).unwrap();
+        file.sync().unwrap();
+        // The next sync fails behind its header.
+        file.append(&[4; 8]).unwrap();
+        file.file.flush().unwrap();
+        let later = header(&file.format, 1, 11);
+        file.file.get_ref().write_all_at(&later, 0).unwrap();
+        file.abandon(&Ending::default()).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        assert_eq!(bytes[HEADER_BYTES as usize..], [1, 2, 3, 0]);
+        assert_eq!(bytes[4..8], (bytes.len() as u32 - 8).to_le_bytes());
+        let read = wav::open(&path).unwrap();
+        assert_eq!((read.bytes, read.notes.len()), (3, 0));
     }
 
     #[test]

@@ -140,7 +140,15 @@ fn samples(
             notes.push(format!("it states {stated} bytes of samples and has {there}: it is cut"));
             there
         }
-        Some(stated) => stated,
+        Some(stated) => {
+            if there - stated > u64::from(u32::MAX) {
+                notes.push(format!(
+                    "it states {stated} bytes of samples and has {there}: perhaps its program cannot write larger sizes. \
+                     The others are left out"
+                ));
+            }
+            stated
+        }
         None if there == 0 => 0,
         None => {
             notes.push("it does not state its size: all bytes up to its end are taken".to_owned());
@@ -240,6 +248,16 @@ mod tests {
             let read = found(&bytes, 9_500_000_000).unwrap();
             assert_eq!((read.bytes, read.notes.len()), (9_000_000_000, 0));
         }
+    }
+
+    #[test]
+    fn a_size_that_has_lost_its_higher_bits_is_told_of() {
+        let mut bytes = file(b"RIFF", &[chunk(b"fmt ", &format_of(1, 1, 10, 8))]);
+        bytes.extend(b"data\x10\0\0\0");
+        let found = |samples: u64| found(&bytes, bytes.len() as u64 + samples).unwrap();
+        let wrapped = found((1 << 32) + 16);
+        assert!(wrapped.bytes == 16 && wrapped.notes[0].contains("left out"), "{wrapped:?}");
+        assert_eq!(found(1 << 20).notes.len(), 0, "other chunks may follow");
     }
 
     #[test]
