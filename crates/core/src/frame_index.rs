@@ -467,9 +467,47 @@ mod mark5b;
 
 #[cfg(test)]
 mod tests {
+    use fullbore_formats::gvsp::write::{Images, LONGEST_HEAD};
+    use fullbore_formats::packets::PacketStream;
+
     use super::*;
 
     const BYTES: usize = 1032;
+
+    /// A datagram of a camera behind two other bytes: packet `number` of images with so many payload packets.
+    fn image_packet(payload_packets: u32, number: u64) -> Vec<u8> {
+        let images = Images { payload_packets, payload_bytes: 50, extended: true };
+        let mut bytes = vec![0; 2 + LONGEST_HEAD + 50];
+        let (head, payload) = images.write(number, &mut bytes[2..]).unwrap();
+        bytes.truncate(2 + head + payload);
+        bytes
+    }
+
+    #[test]
+    fn images_of_another_length_follow_a_restart() {
+        let first = image_packet(3, 500);
+        let packets = PacketStream::Gvsp.indexer(&first[2..]).unwrap();
+        let mut count = FrameIndexer::by_packet(packets, 2);
+        let read = |count: &FrameIndexer, datagram: &[u8]| {
+            match count.read(&datagram[..2], &datagram[2..], datagram.len()) {
+                IndexResult::Frame { index, .. } => index,
+                other => panic!("{other:?}"),
+            }
+        };
+        for (index, number) in (0..).zip(500..520) {
+            let datagram = image_packet(3, number);
+            assert_eq!(read(&count, &datagram), index);
+            count.learn(&datagram[..2], &datagram[2..]);
+        }
+        let again = image_packet(9, 0);
+        let from = read(&count, &again);
+        count.restart(&again, from, 20);
+        for (index, number) in (20..).zip(0..300) {
+            let datagram = image_packet(9, number);
+            assert_eq!(read(&count, &datagram), index);
+            count.learn(&datagram[..2], &datagram[2..]);
+        }
+    }
 
     fn frame(second: u32, number: u32, thread: u16) -> Vec<u8> {
         let header = Header::default()
