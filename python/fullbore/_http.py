@@ -159,7 +159,7 @@ def trusting(certificate: Optional[Path]) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=file)
     except OSError as error:
-        raise type(error)(error.errno, f"the certificate cannot be used: {error.strerror}", file) from error
+        raise type(error)(error.errno, f"the certificate {file} cannot be used: {error.strerror}") from error
 
 
 class Events(Feed[Any]):

@@ -92,8 +92,10 @@ def test_refusals_are_errors_with_the_advice_of_the_station(served, tmp_path):
     for wrong in ("http://host/path", "ftp://host", "http://", "unix:", ""):
         with pytest.raises(ValueError, match="http://HOST:PORT"):
             fb.Station(wrong)
-    with pytest.raises(FileNotFoundError, match="the certificate cannot be used.*nowhere.pem"):
+    with pytest.raises(FileNotFoundError, match="the certificate .*nowhere.pem cannot be used: No such file"):
         fb.Station("https://127.0.0.1:1", certificate=tmp_path / "nowhere.pem")
+    with pytest.raises(OSError, match="the certificate .*token cannot be used"):
+        fb.Station("https://127.0.0.1:1", certificate=tmp_path / "token")
     with pytest.raises(ValueError, match="begins with https"):
         fb.Station("http://127.0.0.1:1", certificate=tmp_path / "nowhere.pem")
 
