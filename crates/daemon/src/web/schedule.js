@@ -135,7 +135,7 @@ function fillScan(node, it) {
   node.className = bad(it) ? "lost" : "";
   say(node.firstChild.firstChild ?? node.firstChild, it.scan);
   const length = time((Date.parse(it.end) - Date.parse(it.start)) / 1000);
-  const texts = [when(it.start), length, it.target ?? "–", it.schedule ?? "–", WORDS[it.moment], toldOf(it) ?? ""];
+  const texts = [when(it.start), length, it.target ?? "–", it.schedule ?? "–", WORDS[it.moment], it.moment === "missed" ? verdictOf(it) : toldOf(it) ?? ""];
   texts.forEach((text, place) => say(node.children[place + 1], text));
 }
 
