@@ -144,7 +144,7 @@ def stream(seconds=25):
 
 TOKEN = "the token of these pictures"
 #: The pages of a station, with the height of their pictures, and how long they take to fill.
-PAGES = {"now": (1000, 2), "schedule": (900, 3), "disks": (1000, 25), "log": (900, 2), "machine": (1250, 25)}
+PAGES = {"now": (1800, 2), "schedule": (900, 3), "disks": (1180, 25), "log": (900, 2), "machine": (1250, 25)}
 
 
 class Daemon:
@@ -208,7 +208,7 @@ def station(scheme="light"):
             invited = far.ask("POST", "/api/v1/transfers/invitations", {"address": far.told["receive"]["address"], "name": "station"})
             near.ask("POST", "/api/v1/transfers/rules", {"sessions": "r*", "to": invited["invitation"]})
             begins = datetime.now(timezone.utc) + timedelta(seconds=6)
-            body = {"options": {"source": ["input:vlbi"], "session": "r1234", "lead": "2s"}, "scans": schedule_of(begins)}
+            body = {"options": {"source": ["input:vlbi"], "session": "r1234", "lead": "4s"}, "scans": schedule_of(begins)}
             near.ask("PUT", "/api/v1/schedules/r1234", body)
             words = [*SEND, "--rate", "16Mbit/s", "--duration", "40s", "--drop", "1e-4"]
             sender = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

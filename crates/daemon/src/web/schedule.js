@@ -17,7 +17,8 @@ const WORDS = { stored: "stored", recording: "recording", ahead: "ahead", missed
 const bad = (it) => it.moment === "missed" || it.complete === false || Boolean(it.problem);
 
 /** The verdict of a scan in words. */
-const verdictOf = (it) => it.problem ?? it.headline ?? it.verdict ?? WORDS[it.moment];
+const toldOf = (it) => it.problem ?? it.headline ?? it.verdict;
+const verdictOf = (it) => toldOf(it) ?? WORDS[it.moment];
 
 /** The page. */
 export function schedule(tools) {
@@ -125,7 +126,7 @@ function fillScan(node, it) {
   node.className = bad(it) ? "lost" : "";
   say(node.firstChild.firstChild ?? node.firstChild, it.scan);
   const length = time((Date.parse(it.end) - Date.parse(it.start)) / 1000);
-  const texts = [when(it.start), length, it.target ?? "–", it.schedule ?? "–", WORDS[it.moment], verdictOf(it)];
+  const texts = [when(it.start), length, it.target ?? "–", it.schedule ?? "–", WORDS[it.moment], it.moment === "missed" ? verdictOf(it) : toldOf(it) ?? ""];
   texts.forEach((text, place) => say(node.children[place + 1], text));
 }
 

@@ -18,6 +18,7 @@ export function transfers() {
     const told = [...wrong, ...(receive?.problem ? [`the listener has ended: ${receive.problem}`] : [])];
     keyed(rows, shown, (it) => it.key, row, fill);
     keyed(problems, told, (it) => it, () => element("li", { class: "bad" }), say);
+    problems.hidden = told.length === 0;
     page.hidden = shown.length + told.length === 0;
   };
   return { page, update };
