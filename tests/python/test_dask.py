@@ -216,7 +216,8 @@ def test_a_cluster_computes_each_analysis(recorded, tmp_path):
         token.write_text(SECRETS["viewer"])
         copy = f"http://127.0.0.1:{station.port}/api/v1/copies/test_one"
         jobs.insert(5, ["statistics", copy, "--chunks", "1MB", "--token-file", str(token)])
-        jobs += [["statistics", "test_one/b", "--store", str(damaged(store, tmp_path)), *more] for more in ([], ["--skip-damaged"])]
+        wrong = ["statistics", "test_one/b", "--store", str(damaged(store, tmp_path))]
+        jobs += [wrong, [*wrong, "--skip-damaged"]]
         program = tmp_path / "cluster.py"
         program.write_text(CLUSTER)
         done = subprocess.run(
