@@ -251,7 +251,7 @@ def damaged(store, place):
     """A copy of the store with a few wrong bytes."""
     copy = shutil.copytree(store, place / "damaged")
     with open(next(copy.glob("test_one_dsb/*.00000000")), "r+b") as file:
-        file.seek(100_000)
+        file.seek(700_000)  # in the second of three blocks
         file.write(b"damage")
     return copy
 
