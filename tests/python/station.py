@@ -13,7 +13,8 @@ import time
 from fullbore import BINARY, PATIENCE, free_port
 
 ROLES = ("viewer", "operator", "admin")
-SECRETS = {role: f"the secret of the {role}" for role in ROLES}
+# As RFC 6750 has tokens: without spaces.
+SECRETS = {role: f"the-secret-of-the-{role}" for role in ROLES}
 
 
 class Answer:

@@ -169,7 +169,7 @@ def test_a_viewer_sees_and_changes_nothing(store, tmp_path, browser):
     with Station(store, tmp_path / "state") as station:
         page = Page(browser, f"http://127.0.0.1:{station.port}/", 1000)
         until(page, "document.activeElement.name", "token")
-        types(page, token="the secret of the viewer")
+        types(page, token="the-secret-of-the-viewer")
         for kind in ("rawKeyDown", "char", "keyUp"):
             page.ask("Input.dispatchKeyEvent", type=kind, key="Enter", windowsVirtualKeyCode=13, text="\r" if kind == "char" else "")
         until(page, STATE, "IDLE")

@@ -29,7 +29,7 @@ MODULES = {**os.environ, "PYTHONPATH": str(package.place()), "PATH": PATH, "OMP_
 LEVELS = np.array([-3.316505, -1, 1, 3.316505], dtype="f4")
 LOST = {"a": {50, 51, 300}, "b": {120}}
 LATER = 25  # samples by which b is later than a
-SECONDS = 2
+SECONDS = 5  # three blocks of 512 KiB
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ def test_spectra_are_those_of_numpy_and_of_the_command(recorded, monkeypatch):
     waterfall = lazy.spectra(fb.open(store / "test_one")["a"], channels=64, average=0.1, window="blackman")["test_one/a"]
     told = fb.open(store / "test_one")["a"].waterfall(channels=64, average="100ms", window="blackman")
     assert np.allclose(waterfall.power.compute()[..., 0], told.power[0], rtol=1e-4, equal_nan=True)
-    assert np.allclose(waterfall.frequency, told.frequency) and len(waterfall.time) == 20
+    assert np.allclose(waterfall.frequency, told.frequency) and len(waterfall.time) == 10 * SECONDS
     assert waterfall.time[10] - waterfall.time[0] == np.timedelta64(1_000_064, "us")
     with pytest.raises(ValueError, match="no window"):
         lazy.spectra("test", store=store, window="flat")
@@ -121,10 +121,10 @@ def test_a_chunk_comes_over_http_from_a_station(recorded, tmp_path):
         assert np.array_equal(scan["b"].samples[:][:, 0], samples["b"], equal_nan=True)
         token = tmp_path / "token"
         token.write_text(SECRETS["viewer"])
-        reader = fb.open(store / "test_one")["a"].samples.reader(100_000, 900_000, remote=address, token=token)
+        reader = fb.open(store / "test_one")["a"].samples.reader(1_500_000, 3_000_000, remote=address, token=token)
         remote = replace(reader, place=replace(reader.place, roots=("/no/where",)))
         computed = lazy.array(remote, "400kB").compute(scheduler="threads")
-        assert np.array_equal(computed[:, 0], samples["a"][100_000:900_000], equal_nan=True)
+        assert np.array_equal(computed[:, 0], samples["a"][1_500_000:3_000_000], equal_nan=True)
         with pytest.raises(fb.Error, match="401|login|token"):
             fb.open(f"{address}/api/v1/copies/test_one", token="wrong")
         with pytest.raises(fb.NotFoundError):
@@ -159,7 +159,7 @@ def analyse(*words, env=MODULES, **options):
 
 def test_a_worker_is_killed_and_the_result_is_that_of_numpy(recorded, tmp_path):
     store, samples = recorded
-    words = ("spectra", "test", "--store", store, "--channels", 64, "--chunks", "40kB", "--workers", 2)
+    words = ("spectra", "test", "--store", store, "--channels", 64, "--chunks", "120kB", "--workers", 2)
     process = analyse(*words, "-o", tmp_path / "out.npz", "--json")
     events, killed = [], None
     for line in process.stdout:
@@ -201,7 +201,7 @@ def test_a_cluster_computes_each_analysis(recorded, tmp_path):
     model = tmp_path / "delays.csv"
     model.write_text(f"stream,time,delay_s\nb,2026-11-27T12:00:00,{LATER / RATE}\n")
     out = [str(tmp_path / name) for name in ("statistics.csv", "power.npz", "cross.npz", "line.npy")]
-    common = ["--store", str(store), "--chunks", "200kB"]
+    common = ["--store", str(store), "--chunks", "1MB"]
     jobs = [
         ["statistics", "test_one", *common, "-o", out[0]],
         ["power", "test_one/a", *common, "--average", "100ms", "--start", "0.1", "--length", "1", "-o", out[1]],
@@ -215,8 +215,9 @@ def test_a_cluster_computes_each_analysis(recorded, tmp_path):
         token = tmp_path / "token"
         token.write_text(SECRETS["viewer"])
         copy = f"http://127.0.0.1:{station.port}/api/v1/copies/test_one"
-        jobs.insert(5, ["statistics", copy, "--chunks", "200kB", "--token-file", str(token)])
-        jobs += [["statistics", "test_one/b", "--store", str(damaged(store, tmp_path)), *more] for more in ([], ["--skip-damaged"])]
+        jobs.insert(5, ["statistics", copy, "--chunks", "1MB", "--token-file", str(token)])
+        wrong = ["statistics", "test_one/b", "--store", str(damaged(store, tmp_path))]
+        jobs += [wrong, [*wrong, "--skip-damaged"]]
         program = tmp_path / "cluster.py"
         program.write_text(CLUSTER)
         done = subprocess.run(
@@ -226,7 +227,7 @@ def test_a_cluster_computes_each_analysis(recorded, tmp_path):
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     codes = [line["code"] for line in lines if "code" in line]
     assert codes == [GOOD] * 6 + [REFUSED] * 2 + [FOUND, GOOD], done.stderr
-    assert all(word in done.stderr for word in ("test_two", "exists", "CRC32C", "--skip-damaged"))
+    assert all(word in done.stderr for word in ("test_two", "exists", "checksum is wrong", "--skip-damaged"))
     told = [line["results"] for line in lines if line.get("event") == "analysed"]
     means = [values["mean"][0] for values in told[0]]
     assert np.allclose(means, [np.nanmean(a), np.nanmean(b)], rtol=1e-9)
@@ -250,7 +251,7 @@ def damaged(store, place):
     """A copy of the store with a few wrong bytes."""
     copy = shutil.copytree(store, place / "damaged")
     with open(next(copy.glob("test_one_dsb/*.00000000")), "r+b") as file:
-        file.seek(100_000)
+        file.seek(700_000)  # in the second of three blocks
         file.write(b"damage")
     return copy
 
@@ -306,6 +307,6 @@ def test_the_examples_of_the_guide_run(recorded, tmp_path):
     (example,) = [part.partition("```")[0] for part in guide.split("```python\n")[1:]]
     program = example.replace("store/experiment_one", f"{store}/test_one").replace("46220", "a")
     program = program.replace('"experiment"', '"test"').replace("experiment_one/", "test_one/")
-    program = program.replace('store="store"', f"store={str(store)!r}") + "\nassert power.shape == (20, 64, 1)\n"
+    program = program.replace('store="store"', f"store={str(store)!r}") + "\nassert power.shape == (50, 64, 1)\n"
     done = subprocess.run([sys.executable, "-c", program], env=MODULES, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
