@@ -488,11 +488,13 @@ mod tests {
         let first = image_packet(3, 500);
         let packets = PacketStream::Gvsp.indexer(&first[2..]).unwrap();
         let mut count = FrameIndexer::by_packet(packets, 2);
-        let read = |count: &FrameIndexer, datagram: &[u8]| {
-            match count.read(&datagram[..2], &datagram[2..], datagram.len()) {
-                IndexResult::Frame { index, .. } => index,
-                other => panic!("{other:?}"),
-            }
+        let read = |count: &FrameIndexer, datagram: &[u8]| match count.read(
+            &datagram[..2],
+            &datagram[2..],
+            datagram.len(),
+        ) {
+            IndexResult::Frame { index, .. } => index,
+            other => panic!("{other:?}"),
         };
         for (index, number) in (0..).zip(500..520) {
             let datagram = image_packet(3, number);
