@@ -284,22 +284,3 @@ def test_packets_with_extended_ids_that_another_program_controls_are_counted(sto
     assert missing(account) == lost
     assert account["terms"]["written"] == len(packets) - len(lost)
     assert recording.on_disk().bytes("rx-blocks") == b"".join(packet for n, packet in enumerate(packets) if n not in lost)
-
-
-def test_a_camera_that_counts_anew_may_send_larger_images(store):
-    def images(first, count, payloads):
-        for block in range(first, first + count):
-            layout = struct.pack(">HHQIIIIII", 0, 1, block, 0x01080001, 100, 10 * payloads, 0, 0, 0)
-            yield extended(block, 0, LEADER, layout)
-            yield from (extended(block, n, PAYLOAD, bytes([n]) * 1000) for n in range(1, payloads + 1))
-            yield extended(block, payloads + 1, TRAILER, struct.pack(">HHI", 0, 1, 10 * payloads))
-
-    before, after = list(images(5000, 50, 5)), list(images(1, 150, 9))
-    port = free_port()
-    with Recording(f"udp://127.0.0.1:{port}?format=gvsp&name=rx", store=store) as recording:
-        wire.send(before, port)
-        wire.send(after, port, pause=1e-4)
-    account = balanced(accounts(recording.stop(AS_SEALED))["rx-blocks"])
-    assert account["restarts"] == 1
-    assert account["terms"]["written"] == len(before) + len(after)
-    assert recording.on_disk().bytes("rx-blocks") == b"".join(before + after)

@@ -24,12 +24,12 @@ def test_silx_finds_the_first_position_over_the_time(tmp_path):
     with h5py.File(recorded(tmp_path)) as file:
         found = nxdata.get_default(file)
         assert found is not None and found.is_valid, found
-        assert (found.group.name, found.signal_name) == ("/entry/data", "COUNTER1.OUT.Min")
-        np.testing.assert_array_equal(found.signal[()], truth(found.signal_name, SAMPLES))
-        assert found.axes_names == ["PCAP.TS_START.Value"]
+        assert (found.group.name, found.signal_dataset_name) == ("/entry/data", "COUNTER1.OUT.Min")
+        np.testing.assert_array_equal(found.signal[()], truth(found.signal_dataset_name, SAMPLES))
+        assert found.axes_dataset_names == ["PCAP.TS_START.Value"]
         np.testing.assert_allclose(found.axes[0][()], truth("PCAP.TS_START.Value", SAMPLES), rtol=1e-15)
-        assert {found.signal_name, *found.axes_names, *found.auxiliary_signals_names} == set(COLUMNS)
-        for name, values in zip(found.auxiliary_signals_names, found.auxiliary_signals):
+        assert {found.signal_dataset_name, *found.axes_dataset_names, *found.auxiliary_signals_dataset_names} == set(COLUMNS)
+        for name, values in zip(found.auxiliary_signals_dataset_names, found.auxiliary_signals):
             np.testing.assert_allclose(values[()], truth(name, SAMPLES), rtol=1e-15, err_msg=name)
         assert file["entry/data/COUNTER2.OUT.Min"].attrs["units"] == "mm"
         assert "instrument" not in file["entry"]
@@ -54,7 +54,7 @@ def test_the_target_says_which_names_there_are(nexus, tmp_path):
         if nexus == "off":
             assert set(file) == set(COLUMNS) and "NX_class" not in file.attrs
         else:
-            assert nxdata.get_default(file).signal_name == "COUNTER1.OUT.Min"
+            assert nxdata.get_default(file).signal_dataset_name == "COUNTER1.OUT.Min"
             there = file["entry/instrument/NDAttributes"]
             assert there.attrs["NX_class"] == "NXcollection" and set(there) == set(COLUMNS)
             np.testing.assert_array_equal(there["COUNTER3.OUT.Value"][()], np.arange(SAMPLES))

@@ -4,8 +4,11 @@ import gzip
 import json
 import os
 import shutil
+import sys
 import time
+from pathlib import Path
 
+import package
 import pytest
 from fullbore import FOUND, GOOD, INCOMPLETE, INTACT, REPOSITORY, run, text
 from panda import DATA
@@ -27,10 +30,13 @@ def machine(tmp_path):
 @pytest.mark.parametrize("name", [name for name in PAGES if commands_of(REPOSITORY / name)])
 def test_the_program_accepts_each_command(name):
     """Options, their values and the number of arguments: `--help` at the end succeeds only if all before it is right."""
+    # `analyse` is a module of the Python package.
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    modules = {**os.environ, "PATH": path, "PYTHONPATH": str(package.place())}
     for command in commands_of(REPOSITORY / name):
         for words in command.of_fullbore():
             if "…" not in " ".join(words):
-                run(*words, "--help")
+                run(*words, "--help", env=modules)
 
 
 def sends(machine, seconds, streams=8):

@@ -678,7 +678,7 @@ def test_a_recorded_stream_is_converted_as_if_it_came_now(dump, samples, tmp_pat
     assert done["samples"] == samples
     with h5py.File(tmp_path / "live.h5") as live, h5py.File(tmp_path / "converted.h5") as ours:
         assert set(live) == set(ours)
-        for name in live:
+        for name in set(live) - {"entry"}:
             assert dict(live[name].attrs) == dict(ours[name].attrs)
             np.testing.assert_array_equal(live[name][()], ours[name][()])
         # A file of bytes has no settings of the PandA.
@@ -746,7 +746,7 @@ def test_what_is_converted_from_the_store_is_what_the_live_file_holds(dump, stor
     run("convert", f"store:{record.scan}", tmp_path / "converted.h5", "--store", store)
     with h5py.File(tmp_path / "live.h5") as live, h5py.File(tmp_path / "converted.h5") as ours:
         assert set(live) == set(ours)
-        for name in live:
+        for name in set(live) - {"entry"}:
             assert live[name].dtype == ours[name].dtype
             assert dict(live[name].attrs) == dict(ours[name].attrs)
             np.testing.assert_array_equal(live[name][()], ours[name][()])

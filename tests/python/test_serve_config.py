@@ -261,7 +261,7 @@ def as_user(uid, path, method, route):
 
 
 def test_the_kernel_says_who_uses_the_unix_socket(store, tmp_path):
-    daemon, nobody, job = 1, 65534, "/api/v1/jobs/01990000-0000-7000-8000-000000000000"
+    daemon, nobody, verify = 1, 65534, "/api/v1/scans/test_none/verify"
     with tempfile.TemporaryDirectory(prefix="fullbore-") as place:
         os.chmod(place, 0o755)
         path = f"{place}/s"
@@ -276,8 +276,8 @@ def test_the_kernel_says_who_uses_the_unix_socket(store, tmp_path):
             assert station.ask("GET", "/api/v1/session", role="viewer").json["role"] == "viewer"
             if os.getuid() == 0:
                 assert as_user(nobody, path, "GET", "/api/v1/status") == 200
-                assert as_user(nobody, path, "DELETE", job) == 403
-                assert as_user(daemon, path, "DELETE", job) == 404
+                assert as_user(nobody, path, "POST", verify) == 403
+                assert as_user(daemon, path, "POST", verify) == 404
                 assert as_user(daemon, path, "DELETE", "/api/v1/scans/test_none") == 403
                 (log,) = tmp_path.glob("state/station/*/audit.log")
                 names = [json.loads(line)["who"] for line in log.read_text().splitlines()]
