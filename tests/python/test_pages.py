@@ -516,6 +516,8 @@ def test_the_commands_of_the_other_pages(machine):
     page.is_not_run("fullbore record 'udp://0.0.0.0:4991?format=vita49", "nothing here sends VITA-49: test_vita49.py does")
     for packets in ("239.10.0.1:7148?format=spead", "0.0.0.0:5004?format=rtp"):
         page.is_not_run(f"fullbore record 'udp://{packets}", "test_spead_rtp.py sends both")
+    page.is_not_run("fullbore record gvsp://", "there is no camera here: test_gvsp.py has one")
+    page.is_not_run("fullbore record 'udp://0.0.0.0:50000", "nothing here sends GVSP: test_gvsp.py does")
     recorder = machine.starts(page.next("fullbore record "), until="armed")
     to = "--to udp://127.0.0.1:46220 --start now --rate 64Mbit/s --duration 1s --gentle"
     machine.running[-2].stop(None)
