@@ -267,11 +267,12 @@ fn is_over(gap: &Gap, now: Duration) -> bool {
     gap.requests >= MOST_REQUESTS || is_late
 }
 
-/// The id so many blocks after another one. An id of 16 bits is never 0.
+/// The id so many blocks after another one. An id of 16 bits is never 0. The other one can be longer: a camera may change
+/// the form of its ids.
 fn successor(id: u64, step: u64, packet: &Packet) -> u64 {
     match packet.extended {
         true => id.wrapping_add(step),
-        false => (id.max(1) - 1 + step) % 0xFFFF + 1,
+        false => ((id.max(1) - 1) % 0xFFFF + step) % 0xFFFF + 1,
     }
 }
 
@@ -289,6 +290,14 @@ mod tests {
         let (head, payload) = IMAGES.write(number, &mut bytes).unwrap();
         bytes.truncate(head + payload);
         bytes
+    }
+
+    #[test]
+    fn a_short_id_follows_a_long_one() {
+        let bytes = packet(1);
+        let short = Packet::read(&bytes).unwrap();
+        assert_eq!([1, 0xFFFF].map(|id| successor(id, 1, &short)), [2, 1]);
+        assert!((1..=0xFFFF).contains(&successor(u64::MAX, 9, &short)));
     }
 
     fn ms(milliseconds: u64) -> Duration {
