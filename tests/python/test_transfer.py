@@ -97,6 +97,19 @@ def test_a_scan_is_sent_while_it_is_recorded(station, correlator):
         is_the_same(station, correlator, recording.scan)
 
 
+def test_blocks_of_a_slow_live_scan_go_once(station, correlator):
+    """A connection that rested sends its next block at the rate of the path, so no other connection sends it, too."""
+    with correlator.listen() as far:
+        invitation = pair(correlator, station, far.address)
+        source = "pattern:prbs31?rate=40Mbit/s&bytes=30MB"
+        recording = station.start("record", source, "--session", "test", "--scan", "one")
+        time.sleep(1)
+        # Not every kernel has BBR. Then the one of the system does as well.
+        sent = station.ask("send", "test_one", invitation, "--congestion", "bbr")
+        assert sent["complete"] and sent["carried_bytes"] <= 1.02 * sent["bytes"]
+        assert recording.wait(PATIENCE) == GOOD
+
+
 def test_a_session_is_sent_by_its_name(station, correlator):
     scans = [record(station, scan=name, ports=1, frames=500) for name in ("one", "two")]
     with correlator.listen() as far:
