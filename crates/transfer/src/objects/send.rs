@@ -25,7 +25,7 @@ use super::copy::RemoteScan;
 use super::error::ObjectError;
 use super::kept::Kept;
 use super::source::{Content, Source};
-use super::tree::{COMPLETE_FILE, COPY_FILE, Complete, CopyList, VERSION};
+use super::tree::{COMPLETE_FILE, COPY_FILE, Complete, CopyList};
 use super::upload::Chunk;
 use crate::governor::{Allowance, Governor};
 
@@ -190,15 +190,7 @@ impl Sender<'_> {
         tell: &mut dyn FnMut(&Progress),
     ) -> Result<Receipt, ObjectError> {
         let name = &scan.manifest.scan;
-        let complete = Complete {
-            version: VERSION,
-            scan: name.clone(),
-            uuid: scan.manifest.uuid,
-            blocks: source.blocks,
-            bytes: source.bytes,
-            digest: source.digest,
-            at: Clock::new().now(),
-        };
+        let complete = source.complete(scan, Clock::new().now());
         if self.reads_back() {
             let list = source.list.clone();
             let remote = RemoteScan::of_list(self.bucket, list, complete.clone())?;

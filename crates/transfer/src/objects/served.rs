@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::error::ObjectError;
 use super::source::{Content, Source};
-use super::tree::{COMPLETE_FILE, COPY_FILE, Complete, VERSION};
+use super::tree::{COMPLETE_FILE, COPY_FILE};
 
 /// A scan as a copy.
 pub struct ServedCopy {
@@ -39,15 +39,8 @@ impl ServedCopy {
     pub fn of_scan(roots: &[PathBuf], name: &ScanName) -> Result<Self, ObjectError> {
         let scan = Scan::open(roots, name)?;
         let source = Source::of_scan(&scan, &name.to_string())?;
-        let complete = Complete {
-            version: VERSION,
-            scan: name.clone(),
-            uuid: scan.manifest.uuid,
-            blocks: source.blocks,
-            bytes: source.bytes,
-            digest: source.digest,
-            at: scan.manifest.stopped.unwrap_or(scan.manifest.armed),
-        };
+        let at = scan.manifest.stopped.unwrap_or(scan.manifest.armed);
+        let complete = source.complete(&scan, at);
         Ok(Self { list: json(&source.list), complete: json(&complete), source })
     }
 

@@ -17,9 +17,10 @@ use fullbore_core::manifest::{
 use fullbore_core::name::ScanName;
 use fullbore_store::copies::{self, Digest};
 use fullbore_store::reader::{BlockLocation, Presence, Scan, StoredStream};
+use fullbore_time::Tai;
 
 use super::error::ObjectError;
-use super::tree::{self, CopyList, Kind, Listed, VERSION};
+use super::tree::{self, Complete, CopyList, Kind, Listed, VERSION};
 
 /// A scan as files of a copy.
 pub(super) struct Source {
@@ -44,6 +45,19 @@ pub(super) enum Content {
 }
 
 impl Source {
+    /// The statement that a copy of it is complete since then.
+    pub(super) fn complete(&self, scan: &Scan, at: Tai) -> Complete {
+        Complete {
+            version: VERSION,
+            scan: scan.manifest.scan.clone(),
+            uuid: scan.manifest.uuid,
+            blocks: self.blocks,
+            bytes: self.bytes,
+            digest: self.digest,
+            at,
+        }
+    }
+
     /// Takes a sealed scan, all of whose blocks are here.
     pub(super) fn of_scan(scan: &Scan, address: &str) -> Result<Self, ObjectError> {
         let name = &scan.manifest.scan;
