@@ -9,7 +9,7 @@ PYTHON ?= python3
 VENV   := .venv
 PYTEST := $(VENV)/bin/python -m pytest tests/python --durations=15 --durations-min=5
 # As root, tests run side by side, each worker in a network namespace of its own.
-BESIDE := tests/python/beside $(VENV)/bin/python
+TWICE  := tests/python/twice
 # Tests of the commands that show most for their time.
 QUICK  := account architecture convert crash first_steps lost_books network places rates refusals samples series
 DEBUG  := target/debug/fullbore
@@ -27,15 +27,15 @@ demo: release $(VENV)/tests ## The main job in under a minute: record, verify an
 # The commands are tested with the binary that `cargo test` builds for its own tests of them, so there is one build.
 test: rust $(VENV)/tests $(VENV)/s3s-fs $(VENV)/azurite ## All tests but the long ones.
 	$(CARGO) test --workspace --locked
-	FULLBORE=$(DEBUG) $(BESIDE) "not slow and not alone"
-	FULLBORE=$(DEBUG) $(PYTEST) -rs -m "not slow and alone"
+	FULLBORE=$(DEBUG) $(TWICE) beside $(VENV)/bin/python "not slow and not alone"
+	FULLBORE=$(DEBUG) $(TWICE) alone $(VENV)/bin/python "not slow and alone"
 
 check: rust $(VENV)/tests ## A few minutes, before every commit: format, lints, unit tests, quick tests of the commands.
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) check --manifest-path fuzz/Cargo.toml --locked
 	$(CARGO) test --workspace --locked --tests
-	FULLBORE=$(DEBUG) $(BESIDE) "not slow and not alone" $(QUICK:%=tests/python/test_%.py)
+	FULLBORE=$(DEBUG) $(TWICE) beside $(VENV)/bin/python "not slow and not alone" $(QUICK:%=tests/python/test_%.py)
 
 soak: long
 long: release wheel $(VENV)/tests ## Hours' worth of bad days: 100 kills, many seeds, the release build, and a session at full rate.

@@ -87,7 +87,9 @@ def test_a_rate_that_is_a_little_wrong_is_warned_of_once_that_is_sure(store):
     assert len([text for _, text in spoken(recording) if "ppm" in text]) == 1, spoken(recording)
     kept = sealed["accounts"][0]["clock"]["drift"]
     assert abs(kept["ppb"] - ppm * 1000) <= kept["uncertain_ppb"] + 3_000_000, kept
-    assert "ppm" in run("info", "test_one", "--store", store).stdout.decode()
+    # A stall of the machine can make the figure too uncertain to be shown.
+    shown = "ppm" in run("info", "test_one", "--store", store).stdout.decode()
+    assert shown == (kept["uncertain_ppb"] <= 100_000), kept
 
 
 def test_a_stream_that_keeps_the_time_is_not_spoken_of_and_has_its_figure(store):
