@@ -8,7 +8,7 @@ CARGO ?= cargo
 PYTHON ?= python3
 VENV   := .venv
 PYTEST := $(VENV)/bin/python -m pytest tests/python --durations=15 --durations-min=5
-# As root, tests run side by side, each worker in a network namespace of its own.
+# Runs tests, and those that fail once more. As root, each worker has a network namespace of its own.
 TWICE  := tests/python/twice
 # Tests of the commands that show most for their time.
 QUICK  := account architecture convert crash first_steps lost_books network places rates refusals samples series
